@@ -77,6 +77,7 @@ class ScriptedChannel:
         self.client_identifier = "me"
         # A link that the SDK would open first: all sends go through its public method.
         self._running = False
+        self._max_message_size_on_link = self._max_batch_size_on_link = 0
 
     async def open(self, seconds: float) -> None:
         self.script.happen(self.queue, "open", seconds)

@@ -172,7 +172,7 @@ def test_an_unknown_option_of_one_namespace_is_refused(side: str) -> None:
 
 TYPED = """
 from datetime import datetime, timedelta
-from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender, TransportType
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from twinbus.paired import PairedServiceBusClient, PairingOptions
 from twinbus.paired.aio import PairedServiceBusClient as AsyncClient
@@ -194,6 +194,16 @@ def send(primary: str, secondary: str) -> list[int]:
         with client.get_subscription_receiver("news", "all", prefetch_count=5, max_wait_time=1) as receiver:
             receiver.receive_messages()
             return []
+
+
+def sends(client: ServiceBusClient, sender: ServiceBusSender) -> None:
+    # What an application has already.
+    client.get_queue_sender("orders").send_messages(ServiceBusMessage("hello"))
+    sender.send_messages(ServiceBusMessage("hello"))
+
+
+def hand_over(client: PairedServiceBusClient) -> None:
+    sends(client, client.get_queue_sender("orders"))
 
 
 async def send_async(primary: str, secondary: str) -> None:

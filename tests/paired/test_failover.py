@@ -309,8 +309,16 @@ async def test_what_does_not_fit_in_the_backlog_is_compressed_or_refused(pair: P
             await call(sender.send_messages, large)
             noise = Random(1).randbytes(262_100)
             with pytest.raises(MessageSizeExceededError, match=r"\d+ more than the \d+ that a backlog queue takes"):
-                await call(sender.send_messages, ServiceBusMessage(noise))
-    (inside,) = [each for found in (await pair.in_backlog(1)).values() for each in found]
+                await call(sender.send_messages, ServiceBusMessage(noise[:262_075]))
+            # The primary would refuse it, however well it can be compressed.
+            with pytest.raises(MessageSizeExceededError, match=r"exceed the limit of 'orders': 262144 bytes"):
+                await call(sender.send_messages, ServiceBusMessage(b"x" * 262_200))
+            with pytest.raises(MessageSizeExceededError, match=r"2 message\(s\) of \d+ bytes exceed the limit"):
+                await call(sender.send_messages, [ServiceBusMessage(b"x" * 200_000) for _ in range(2)])
+            later = datetime.now(UTC) + timedelta(hours=1)
+            for number in await call(sender.schedule_messages, [ServiceBusMessage(b"x" * 200_000)] * 2, later):
+                assert number < 0
+    inside, *_ = [each for found in (await pair.in_backlog(2)).values() for each in found]
     assert len(inside.payload) < 2_000
     restored = ReceivedMessage(unwrap(inside.payload).payloads[0], None, b"")
     assert (restored.message_id, restored.body) == ("m", b"x" * 262_100)

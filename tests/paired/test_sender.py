@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
+    MessageNotFoundError,
     MessagingEntityNotFoundError,
     OperationTimeoutError,
     ServiceBusConnectionError,
@@ -85,6 +87,7 @@ class World:
             closing=self.changed,  # type: ignore[arg-type]
         )
         self.channels: AsyncPool[Any] = AsyncPool(lambda: self._channel("orders"), self.options.max_in_flight)
+        self.channels.give(self.channels.make())
         self.sender = PairedServiceBusSender(pair, self.entity, self.channels, diverter)  # type: ignore[arg-type]
 
     def _channel(self, queue: str) -> ScriptedChannel:
@@ -458,6 +461,7 @@ async def test_cancelling_asks_the_primary_only() -> None:
     assert len(seen) == 2
 
     async def busy(seconds: float) -> Any:
+        world.clock.step(seconds=seconds)
         raise TimeoutError
 
     world.channels.take = busy  # type: ignore[method-assign]
@@ -510,12 +514,13 @@ async def test_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recorder.operations == [], "what goes to the backlog is counted there"
 
 
-async def test_a_message_is_prepared_and_options_are_passed_on() -> None:
+async def test_a_message_is_prepared_and_options_are_refused_as_by_the_sdk() -> None:
     world = World()
     ready = ServiceBusMessage("x")
     for _ in range(2):
-        await world.sender.send_messages(ready, colour="red")
-        assert world.script.sent[-1] == (ready, {"colour": "red"})
+        with pytest.warns(UserWarning, match="Unsupported keyword args: {'colour': 'red'}"):
+            await world.sender.send_messages(ready, colour="red")
+        assert world.script.sent[-1] == (ready, {})
     await world.sender.send_messages(AmqpAnnotatedMessage(data_body=b"x"))
     message, options = world.script.sent[-1]
     assert message.properties.message_id
@@ -572,3 +577,54 @@ async def test_without_session_order_sessions_go_where_the_others_go() -> None:
     await world.sender.send_messages(ServiceBusMessage("x", session_id="s"))
     world.entity.pinged()
     assert world.entity.direct
+
+
+def cancelling(world: World, outcomes: list[Exception | None]) -> list[tuple[list[int], float]]:
+    """The primary's answers to `cancel_scheduled_messages`, and what it is asked."""
+    asked: list[tuple[list[int], float]] = []
+
+    async def cancel(self: Any, numbers: list[int], *, timeout: float) -> None:
+        asked.append((numbers, round(timeout, 3)))
+        answer = outcomes.pop(0)
+        if answer is not None:
+            raise answer
+
+    for channel in world.channels.all:
+        channel.cancel_scheduled_messages = partial(cancel, channel)
+    return asked
+
+
+async def test_a_cancelling_has_the_sdks_retries() -> None:
+    broken, busy = ServiceBusConnectionError(message="cut"), ServiceBusServerBusyError(message="busy")
+    world = World(retry_total=3)
+    asked = cancelling(world, [broken, busy, None])
+    await world.sender.cancel_scheduled_messages([5, 7])
+    assert [numbers for numbers, _ in asked] == [[5, 7]] * 3
+    assert world.changed.waits == [0.0, 3.2], "at once after a broken link, then the SDK's second pause"
+    assert world.entity.state is EntityState.HEALTHY
+
+
+async def test_a_cancelling_ends_with_its_retries_its_time_or_the_callers_error() -> None:
+    broken = ServiceBusConnectionError(message="cut")
+    world = World(retry_total=1)
+    asked = cancelling(world, [broken] * 5)
+    with pytest.raises(ServiceBusConnectionError):
+        await world.sender.cancel_scheduled_messages(5)
+    assert len(asked) == 2
+    world = World(retry_total=3)
+    asked = cancelling(world, [MessageNotFoundError(message="gone")])
+    with pytest.raises(MessageNotFoundError):
+        await world.sender.cancel_scheduled_messages(5)
+    assert len(asked) == 1
+    world = World(retry_total=100)
+    asked = cancelling(world, [ServiceBusServerBusyError(message="busy")] * 100)
+    with pytest.raises(ServiceBusServerBusyError):
+        await world.sender.cancel_scheduled_messages(5, timeout=10)
+    assert len(asked) < 6
+    assert world.clock.steady_s() <= 10.1
+
+
+async def test_nothing_to_cancel_needs_no_primary() -> None:
+    world = World()
+    await world.sender.cancel_scheduled_messages([])
+    assert world.script.calls == []

@@ -32,18 +32,18 @@ def read(payload: bytes) -> ReceivedMessage:
 
 def test_sending() -> None:
     message = ServiceBusMessage(b"x", message_id="m", session_id="s")
-    work = Sending(message, {"more": 1})
+    work = Sending(message)
     assert (work.kind, work.went_direct) == (Kind.SEND, False)
-    assert done(work) == ("send_messages", (message,), {"timeout": 1.5, "more": 1})
+    assert done(work) == ("send_messages", (message,), {"timeout": 1.5})
     assert [(read(each).body, read(each).message_id) for each in work.payloads()] == [(b"x", "m")]
     assert work.sessions() == {"s"}
 
 
 def test_scheduling() -> None:
     messages = [ServiceBusMessage(b"x", session_id="s"), AmqpAnnotatedMessage(data_body=b"y")]
-    work = Scheduling(messages, WHEN, {"more": 1})
+    work = Scheduling(messages, WHEN)
     assert (work.kind, work.went_direct) == (Kind.SCHEDULE, False)
-    assert done(work) == ("schedule_messages", (messages, WHEN), {"timeout": 1.5, "more": 1})
+    assert done(work) == ("schedule_messages", (messages, WHEN), {"timeout": 1.5})
     stored = [read(each) for each in work.payloads()]
     assert [each.body for each in stored] == [b"x", b"y"]
     assert {each.scheduled_ms for each in stored} == {round(WHEN.timestamp() * 1000)}
@@ -51,7 +51,7 @@ def test_scheduling() -> None:
 
 
 def test_scheduling_one() -> None:
-    work = Scheduling(AmqpAnnotatedMessage(data_body=b"y", properties=AmqpMessageProperties(group_id="t")), WHEN, {})
+    work = Scheduling(AmqpAnnotatedMessage(data_body=b"y", properties=AmqpMessageProperties(group_id="t")), WHEN)
     (stored,) = [read(each) for each in work.payloads()]
     assert stored.scheduled_ms == round(WHEN.timestamp() * 1000)
     assert work.sessions() == {"t"}
@@ -65,7 +65,7 @@ def test_making_a_batch() -> None:
 
 
 def test_cancelling() -> None:
-    work = Cancelling([1, 2], {"more": 1})
+    work = Cancelling([1, 2])
     assert work.kind is Kind.CANCEL
-    assert done(work) == ("cancel_scheduled_messages", ([1, 2],), {"timeout": 1.5, "more": 1})
+    assert done(work) == ("cancel_scheduled_messages", ([1, 2],), {"timeout": 1.5})
     assert (work.payloads(), work.sessions()) == ([], set())

@@ -15,6 +15,7 @@ from twinbus.clock import Clock
 from twinbus.ledger.words import Event
 from twinbus.paired.classify import cause_of
 from twinbus.paired.events import Events
+from twinbus.paired.sdk_internals import LinkLimits
 from twinbus.paired.sessions import SessionTrail
 from twinbus.paired.state import EntityState, FailoverMachine
 from twinbus.paired.synchronization import AsyncSignal, Signal
@@ -41,6 +42,8 @@ class PairedEntity(Generic[S]):
         self.direct = True
         self.changed = changed
         self.trail = SessionTrail()
+        # The largest messages that it takes; None until a link has said so.
+        self.limits: LinkLimits | None = None
         self._machine = FailoverMachine(round(interval_s * 1000), clock)
         self._events = events
         self._on_trouble = on_trouble

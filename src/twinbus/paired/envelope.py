@@ -26,7 +26,7 @@ from twinbus.client.envelope import (
     unwrap,
     wrap,
 )
-from twinbus.paired.sdk_internals import encoded, extend, messages_of
+from twinbus.paired.sdk_internals import encoded, encoded_schedule, extend, messages_of
 
 __all__ = [
     "PACKED",
@@ -37,6 +37,7 @@ __all__ = [
     "TIME_TO_LIVE",
     "Restored",
     "encoded",
+    "encoded_schedule",
     "fill",
     "pack",
     "sessions",

@@ -57,6 +57,14 @@ def prepared(message: Any) -> Any:
     return message if is_ready(message, RESERVED) else _prepared_single(message)
 
 
+def is_empty(message: Any) -> bool:
+    """Whether there is nothing to send, which the SDK takes for no error."""
+    try:
+        return len(message) == 0
+    except TypeError:
+        return False
+
+
 def _prepared_single(message: Any) -> Any:
     if isinstance(message, Mapping):
         try:

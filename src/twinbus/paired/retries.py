@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -56,8 +57,8 @@ class Retries:
         """The time for a whole call."""
         if timeout is None:
             return self._options.send_timeout
-        # Written so that NaN is refused too.
-        if not timeout > 0:
+        # NaN is no timeout, either.
+        if timeout <= 0 or isnan(timeout):
             raise ValueError("The timeout must be greater than 0.")
         return min(timeout, PAIRED_TIMEOUT_S_MAX)
 

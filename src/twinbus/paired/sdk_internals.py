@@ -14,22 +14,26 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
+from datetime import datetime
 from types import FunctionType, SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import ref
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode, ServiceBusSender
+from azure.servicebus._common.constants import MGMT_REQUEST_MESSAGE, MGMT_REQUEST_MESSAGES
 from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
 from azure.servicebus._common.utils import _convert_to_single_service_bus_message, transform_outbound_messages
 from azure.servicebus._pyamqp import sender as _sender
 from azure.servicebus._pyamqp.aio import _sender_async
 from azure.servicebus._pyamqp.error import AuthenticationException, TokenAuthFailure
+from azure.servicebus._servicebus_sender import SenderMixin
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 T = TypeVar("T")
 
@@ -44,16 +48,35 @@ for _module in (_sender, _sender_async):
 
 
 def encoded(message: Any) -> list[bytes]:
-    """The encoded messages of anything that an SDK sender accepts."""
+    """The encoded messages of anything that an SDK sender accepts; raises what the SDK's `send_messages` would."""
     if isinstance(message, ServiceBusMessageBatch):
         return [bytes(each) for each in message._message[_DATA]]
     ready = transform_outbound_messages(message, ServiceBusMessage, PyamqpTransport.to_outgoing_amqp_message)
-    if not isinstance(ready, list):
-        ready = [ready]
+    if isinstance(ready, list):
+        return [_encoded(each) for each in ready]
+    try:
+        return [_encoded(ready)]
+    except Exception as error:
+        # The SDK encodes a single message while it sends it, and wraps whatever happens there.
+        raise PyamqpTransport.create_servicebus_exception(_LOGGER, error) from error
+
+
+def encoded_schedule(messages: Any, when: Any) -> list[bytes]:
+    """The same for `schedule_messages`, which sets the time on the messages."""
+    ready = transform_outbound_messages(messages, ServiceBusMessage, PyamqpTransport.to_outgoing_amqp_message)
+    request, _ = SenderMixin._build_schedule_request(  # type: ignore[no-untyped-call]
+        when, PyamqpTransport, {}, *(ready if isinstance(ready, list) else [ready])
+    )
+    if not isinstance(when, datetime | int):
+        # The service would refuse it, and nobody is there to be told when the message comes home.
+        raise ServiceBusError(f"Scheduling messages failed. schedule_time_utc is {when!r}: it must be a datetime.")
+    return [bytes(each[MGMT_REQUEST_MESSAGE]) for each in request[MGMT_REQUEST_MESSAGES]]
+
+
+def _encoded(message: ServiceBusMessage) -> bytes:
     if is_tracing_enabled():  # type: ignore[no-untyped-call]
-        for each in ready:
-            each._message = trace_message(each._message, amqp_transport=PyamqpTransport)  # type: ignore[arg-type]
-    return [bytes(PyamqpTransport.encode_message(each)) for each in ready]
+        message._message = trace_message(message._message, amqp_transport=PyamqpTransport)  # type: ignore[arg-type]
+    return bytes(PyamqpTransport.encode_message(message))
 
 
 def is_ready(message: Any, reserved: frozenset[Any]) -> bool:
@@ -115,6 +138,28 @@ def batch_like(batch: ServiceBusMessageBatch, max_size_in_bytes: int) -> Service
     return ServiceBusMessageBatch(
         max_size_in_bytes, amqp_transport=batch._amqp_transport, tracing_attributes=batch._tracing_attributes
     )
+
+
+class LinkLimits(NamedTuple):
+    """The largest message and the largest batch that an entity takes."""
+
+    message_bytes: int
+    batch_bytes: int
+
+    def check(self, payloads: Sequence[bytes], path: str, *, together: bool) -> None:
+        """Raise MessageSizeExceededError as the SDK would, alone or together as a batch."""
+        size, limit = max(map(len, payloads)), self.message_bytes
+        if together:
+            size, limit = sum(map(len, payloads)), self.batch_bytes
+        if size > limit:
+            text = f"{len(payloads)} message(s) of {size} bytes exceed the limit of '{path}': {limit} bytes."
+            raise MessageSizeExceededError(message=f"{text} Nothing was sent.")
+
+
+def link_limits(sender: Any) -> LinkLimits | None:
+    """What the link of an open SDK sender takes; None if it has not said so."""
+    message_bytes, batch_bytes = sender._max_message_size_on_link, sender._max_batch_size_on_link
+    return LinkLimits(message_bytes, batch_bytes) if message_bytes and batch_bytes else None
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -10,11 +10,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from azure.servicebus import ServiceBusMessage
-from azure.servicebus.amqp import AmqpAnnotatedMessage
-
 from twinbus.ledger.words import Kind
-from twinbus.paired.envelope import encoded, sessions
+from twinbus.paired.envelope import encoded, encoded_schedule, sessions
 
 # The result of a try that found no time, which is nobody's failure.
 BUSY: Final = object()
@@ -45,13 +42,12 @@ class Sending:
     kind = Kind.SEND
     went_direct = False
 
-    def __init__(self, message: Any, options: dict[str, Any]) -> None:
+    def __init__(self, message: Any) -> None:
         # A prepared message, list or batch.
         self._message = message
-        self._options = options
 
     def direct(self, sdk: Any, seconds: float) -> Any:
-        return sdk.send_messages(self._message, timeout=seconds, **self._options)
+        return sdk.send_messages(self._message, timeout=seconds)
 
     def payloads(self) -> list[bytes]:
         return encoded(self._message)
@@ -66,27 +62,19 @@ class Scheduling:
     kind = Kind.SCHEDULE
     went_direct = False
 
-    def __init__(self, messages: Any, when: datetime, options: dict[str, Any]) -> None:
+    def __init__(self, messages: Any, when: datetime) -> None:
         # A prepared message or list.
         self._messages = messages
         self._when = when
-        self._options = options
 
     def direct(self, sdk: Any, seconds: float) -> Any:
-        return sdk.schedule_messages(self._messages, self._when, timeout=seconds, **self._options)
+        return sdk.schedule_messages(self._messages, self._when, timeout=seconds)
 
     def payloads(self) -> list[bytes]:
-        given = self._messages if isinstance(self._messages, list) else [self._messages]
-        return encoded([self._scheduled(each) for each in given])
+        return encoded_schedule(self._messages, self._when)
 
     def sessions(self) -> set[str]:
         return sessions(self._messages)
-
-    def _scheduled(self, message: Any) -> Any:
-        if isinstance(message, AmqpAnnotatedMessage):
-            message = ServiceBusMessage(None, message=None, raw_amqp_message=message)
-        message.scheduled_enqueue_time_utc = self._when
-        return message
 
 
 class BatchMaking:
@@ -114,9 +102,8 @@ class Cancelling(BatchMaking):
 
     kind = Kind.CANCEL
 
-    def __init__(self, numbers: list[int], options: dict[str, Any]) -> None:
+    def __init__(self, numbers: list[int]) -> None:
         self._numbers = numbers
-        self._options = options
 
     def direct(self, sdk: Any, seconds: float) -> Any:
-        return sdk.cancel_scheduled_messages(self._numbers, timeout=seconds, **self._options)
+        return sdk.cancel_scheduled_messages(self._numbers, timeout=seconds)

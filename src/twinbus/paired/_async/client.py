@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from random import SystemRandom
-from types import TracebackType
-from typing import Any, Unpack, cast
+from typing import Any, NoReturn, Unpack, cast
 from uuid import uuid4
 from weakref import finalize
 
-from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from twinbus.clock import MonotonicClock, SystemClock
 from twinbus.paired._async.channel import AsyncChannel
@@ -60,8 +59,11 @@ _FORKED = (
 )
 
 
-class PairedServiceBusClient:
+class PairedServiceBusClient(ServiceBusClient):
     """A client of a primary namespace whose sends go to a secondary while the primary is down.
+
+    A subclass so that it fits where the SDK's is asked for. All methods are its own: it has no connection, its pair
+    does.
 
     `options` is a `PairingOptions`; each option may also be given by name. `classify` decides which errors may lead to
     a failover, `on_event` is called with every event (one callable or several, async or not), `ledger` is a folder for
@@ -112,6 +114,9 @@ class PairedServiceBusClient:
             wall_clock=wall_clock,
             rng=arguments.get("rng") or SystemRandom(),
         )
+        # The primary's host name.
+        self.fully_qualified_namespace = self._pair.receiving.fully_qualified_namespace
+        self._hosts = _host(primary.address), _host(secondary.address)
         # Senders that are not closed: closing the client closes them, also those that are not referenced any more.
         self._senders: set[PairedServiceBusSender] = set()
         OPEN_PAIRS.add(self, primary.address)
@@ -130,6 +135,13 @@ class PairedServiceBusClient:
         )
 
     @classmethod
+    def from_connection_string(cls, conn_str: str, **kwargs: Any) -> NoReturn:
+        """Not for a pair, which has two connection strings: raises TypeError."""
+        raise TypeError(
+            "A pair has two namespaces: use PairedServiceBusClient.from_connection_strings(primary, secondary)."
+        )
+
+    @classmethod
     def from_environment(cls, **arguments: Unpack[PairedClientArguments]) -> PairedServiceBusClient:
         """Create a client from environment variables: TWINBUS_PRIMARY and TWINBUS_SECONDARY are connection strings,
         TWINBUS_PAIRING may be `responsive`, and every option of `PairingOptions` has a variable
@@ -143,9 +155,7 @@ class PairedServiceBusClient:
         self._pair.live().start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *args: object) -> None:
         await self.close()
 
     async def wait_until_paired(self, timeout: float | None = None) -> None:
@@ -178,23 +188,35 @@ class PairedServiceBusClient:
         if not self._pair.forked:
             await self._pair.close(reason, [sender.close for sender in list(self._senders)])
 
+    def __repr__(self) -> str:
+        primary, secondary = self._hosts
+        return f"PairedServiceBusClient(primary={primary!r}, secondary={secondary!r})"
+
     # --- what it makes --------------------------------------------------------------------------------------------
 
-    def get_queue_sender(self, queue_name: str, **kwargs: Unpack[SenderArguments]) -> PairedServiceBusSender:
+    # Options that the SDK does not have are errors to a checker here, so the signatures are narrower than the SDK's.
+
+    def get_queue_sender(  # type: ignore[override]
+        self, queue_name: str, **kwargs: Unpack[SenderArguments]
+    ) -> PairedServiceBusSender:
         """A sender to a queue, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(queue_name, lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
+        return self._sender(lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
 
-    def get_topic_sender(self, topic_name: str, **kwargs: Unpack[SenderArguments]) -> PairedServiceBusSender:
+    def get_topic_sender(  # type: ignore[override]
+        self, topic_name: str, **kwargs: Unpack[SenderArguments]
+    ) -> PairedServiceBusSender:
         """A sender to a topic, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(topic_name, lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
+        return self._sender(lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
 
-    def get_queue_receiver(self, queue_name: str, **kwargs: Unpack[ReceiverArguments]) -> PairedServiceBusReceiver:
+    def get_queue_receiver(  # type: ignore[override]
+        self, queue_name: str, **kwargs: Unpack[ReceiverArguments]
+    ) -> PairedServiceBusReceiver:
         """A receiver from a queue of the primary, with the SDK's options."""
         return self._receiver(self._pair.live().receiving.get_queue_receiver(queue_name, **kwargs))
 
-    def get_subscription_receiver(
+    def get_subscription_receiver(  # type: ignore[override]
         self, topic_name: str, subscription_name: str, **kwargs: Unpack[ReceiverArguments]
     ) -> PairedServiceBusReceiver:
         """A receiver from a subscription of the primary, with the SDK's options."""
@@ -212,11 +234,6 @@ class PairedServiceBusClient:
         return self._pair.live().receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
 
     # --- what it knows --------------------------------------------------------------------------------------------
-
-    @property
-    def fully_qualified_namespace(self) -> str:
-        """The primary's host name."""
-        return self._pair.receiving.fully_qualified_namespace
 
     @property
     def options(self) -> PairingOptions:
@@ -242,10 +259,13 @@ class PairedServiceBusClient:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _sender(self, path: str, make: Callable[[], ServiceBusSender]) -> PairedServiceBusSender:
+    def _sender(self, make: Callable[[], ServiceBusSender]) -> PairedServiceBusSender:
         pair = self._pair
         channels = AsyncPool(lambda: AsyncChannel(make, pair.tasks), pair.options.max_in_flight)
-        entity = pair.entity(path)
+        # Create the first one now: the SDK checks the name.
+        first = channels.make()
+        channels.give(first)
+        entity = pair.entity(first.sdk.entity_name)
         diverter = AsyncDiverter(
             entity.path,
             pairing=pair.pairing,
@@ -283,3 +303,7 @@ def _namespace(given: str | AsyncPairedNamespace, credential: Credential) -> Asy
 
 def _name(address: NamespaceAddress) -> str:
     return address.label or address.plain_name
+
+
+def _host(address: NamespaceAddress) -> str:
+    return address.host if address.port is None else f"{address.host}:{address.port}"

@@ -147,12 +147,12 @@ class AsyncDiverter:
                 if not channel.opened:
                     await channel.open(min(self._left_s(deadline_ms), self._try_timeout_s))
                 return await channel.sdk.create_message_batch(max_size_in_bytes)
-            except ValueError:
-                needed()
-                # The caller wants a larger batch than the queue accepts.
-                raise
             except Exception as error:
+                needed()
                 failure = channel.seen(error)
+                if of_the_message(failure):
+                    # The caller wants a larger batch than the queue accepts, or gave no number.
+                    raise
                 if isinstance(failure, MessagingEntityNotFoundError):
                     self._pairing.missing()
                 if channel.opened:

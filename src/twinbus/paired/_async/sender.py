@@ -9,12 +9,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.envelope import RESERVED
@@ -25,9 +26,9 @@ from twinbus.paired._async.diverter import AsyncDiverter
 from twinbus.paired.classify import availability_failure, cause_of
 from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
-from twinbus.paired.messages import OutgoingMessages, PairedMessageBatch, prepared
+from twinbus.paired.messages import OutgoingMessages, PairedMessageBatch, is_empty, prepared
 from twinbus.paired.retries import size_of
-from twinbus.paired.sdk_internals import async_send_one, is_ready
+from twinbus.paired.sdk_internals import async_send_one, is_ready, link_limits
 from twinbus.paired.state import EntityState
 from twinbus.paired.synchronization import AsyncPool, AsyncSignal
 from twinbus.paired.work import BUSY, BatchMaking, Cancelling, Scheduling, Sending, Work
@@ -39,8 +40,11 @@ _NO_TIME = "No time was left to send."
 _SHUT = "The handler has already been shutdown. Please use PairedServiceBusClient to create a new instance."
 
 
-class PairedServiceBusSender:
-    """A sender to one queue or topic of a pair, created by `get_queue_sender` and `get_topic_sender`."""
+class PairedServiceBusSender(ServiceBusSender):
+    """A sender to one queue or topic of a pair, created by `get_queue_sender` and `get_topic_sender`.
+
+    A subclass so that it fits where the SDK's is asked for. All methods are its own: it has no link, its channels do.
+    """
 
     def __init__(
         self,
@@ -59,12 +63,10 @@ class PairedServiceBusSender:
         self._channels = channels
         # The pool's own, which every message needs: one object less to fetch from memory.
         self._free, self._waiting = channels.free, channels.waiting
-        # Create the first one now: the SDK checks the name.
-        channels.give(channels.make())
         # The same values as the SDK's sender.
         sdk = channels.all[0].sdk
-        self._entity_name: str = sdk.entity_name
-        self._namespace: str = sdk.fully_qualified_namespace
+        self.entity_name = sdk.entity_name
+        self.fully_qualified_namespace = sdk.fully_qualified_namespace
         self._client_identifier: str = sdk.client_identifier
         self._diverter = diverter
         self._now_ms = pair.clock.now_ms
@@ -78,22 +80,15 @@ class PairedServiceBusSender:
     # --- as the SDK's ---------------------------------------------------------------------------------------------
 
     @property
-    def entity_name(self) -> str:
-        """The name of the entity that the sender sends to."""
-        return self._entity_name
-
-    @property
-    def fully_qualified_namespace(self) -> str:
-        """The primary's host name."""
-        return self._namespace
-
-    @property
     def client_identifier(self) -> str:
         """The identifier of the SDK's sender to the primary."""
         return self._client_identifier
 
     def __str__(self) -> str:
         return f"Paired sender client id: {self.client_identifier}, entity: {self.entity_name}"
+
+    def __repr__(self) -> str:
+        return f"PairedServiceBusSender(entity_name={self.entity_name!r}, state={self._entity.state.value!r})"
 
     async def __aenter__(self) -> PairedServiceBusSender:
         self._check_open()
@@ -108,9 +103,7 @@ class PairedServiceBusSender:
                 self._entity.failed(error)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *args: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -130,8 +123,12 @@ class PairedServiceBusSender:
         list or a batch goes as a whole.
         """
         single = is_ready(message, RESERVED)
+        if not single or timeout is not None or kwargs:
+            self._check_call(timeout, kwargs)
         if not single:
             message = prepared(message)
+            if is_empty(message):
+                return
         entity = self._entity
         started_s = self._steady_s()
         failure: Exception | None = None
@@ -144,10 +141,10 @@ class PairedServiceBusSender:
             try:
                 if channel.opened:
                     attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
-                    if single and not kwargs:
+                    if single:
                         await async_send_one(channel.sdk, message, attempt_s)  # type: ignore[arg-type]
                     else:
-                        await channel.sdk.send_messages(message, timeout=attempt_s, **kwargs)  # type: ignore[arg-type]
+                        await channel.sdk.send_messages(message, timeout=attempt_s)  # type: ignore[arg-type]
                     if not entity.direct:
                         entity.succeeded()
                     if self._journal is not None:
@@ -165,9 +162,7 @@ class PairedServiceBusSender:
                         self._channels.hand_over()
                 else:
                     self._channels.give(channel, good=False)
-        if isinstance(message, list | ServiceBusMessageBatch) and len(message) == 0:
-            return
-        work = Sending(message, kwargs)
+        work = Sending(message)
         started_ms = self._now_ms() - round((self._steady_s() - started_s) * 1000)
         await self._deliver(work, started_ms, timeout, failure)
         if self._journal is not None and work.went_direct:
@@ -180,10 +175,11 @@ class PairedServiceBusSender:
 
         Messages that went to the backlog have no sequence numbers yet: theirs are negative and cannot be cancelled.
         """
+        self._check_call(timeout, kwargs)
         messages = prepared(messages)
         if isinstance(messages, list) and not messages:
             return []
-        work = Scheduling(messages, schedule_time_utc, kwargs)
+        work = Scheduling(messages, schedule_time_utc)
         numbers = await self._deliver(work, self._now_ms(), timeout, None)
         if self._journal is not None and work.went_direct:
             self._count(Kind.SCHEDULE, messages, OK)
@@ -193,19 +189,20 @@ class PairedServiceBusSender:
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
         """Cancel messages scheduled in the primary; those in the backlog cannot be cancelled."""
+        self._check_call(timeout, kwargs)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
-        hidden = [number for number in numbers if number < 0]
+        # Whatever is not a number, the SDK refuses.
+        hidden = [number for number in numbers if isinstance(number, int) and number < 0]
         if hidden:
             raise MessageInBacklogError(
                 f"The scheduled message {', '.join(map(str, hidden))} was sent while '{self.entity_name}' was failed "
                 "over. It sits in the backlog, or has come to the primary under another number: it cannot be cancelled "
                 "by this one. Nothing was cancelled."
             )
-        self._check_open()
+        if not numbers:
+            return
         self._pair.start()
-        seconds = self._pair.retries.attempt_s(timeout)
-        if await self._try(Cancelling(numbers, kwargs), seconds) is BUSY:
-            raise OperationTimeoutError(message=_NO_TIME)
+        await self._retried(Cancelling(numbers), timeout)
         if self._journal is not None:
             self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
 
@@ -264,6 +261,26 @@ class PairedServiceBusSender:
             work.went_direct = True
             return result
 
+    async def _retried(self, work: Work, timeout: float | None) -> None:
+        """Do what only the primary can do, with the SDK's retries."""
+        retries = self._pair.retries
+        deadline_ms = self._now_ms() + round(retries.total_s(timeout) * 1000)
+        failure: Exception = OperationTimeoutError(message=_NO_TIME)
+        tries = 0
+        while (left_s := (deadline_ms - self._now_ms()) / 1000) > 0:
+            try:
+                if await self._try(work, min(left_s, retries.attempt_s(timeout))) is not BUSY:
+                    return
+            except Exception as error:
+                # If the sender was closed, report that instead.
+                self._check_open()
+                failure = error
+                tries += 1
+                pause_s = retries.pause_s(error, tries)
+                if pause_s is None or not await self._waited(pause_s, deadline_ms):
+                    raise
+        raise failure
+
     def _give_up_or_hold(self, failure: Exception) -> None:
         """An attempt is over: its error counts against the entity, or is the caller's own and raised."""
         if not self._pair.classify(failure):
@@ -299,6 +316,7 @@ class PairedServiceBusSender:
         try:
             if not channel.opened:
                 await channel.open(max((ends_ms - self._now_ms()) / 1000, 0.01))
+                self._entity.limits = link_limits(channel.sdk)
             if work is None:
                 return None
             return await work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
@@ -346,6 +364,8 @@ class PairedServiceBusSender:
             # Not by its truth: an empty batch has none.
             return BUSY if batch is None else batch
         payloads = work.payloads()
+        if entity.limits is not None:
+            entity.limits.check(payloads, entity.path, together=work.kind is Kind.SEND and len(payloads) > 1)
         sessions = work.sessions() if pair.options.session_order else set()
         key, queue = None, held
         if sessions:
@@ -374,6 +394,13 @@ class PairedServiceBusSender:
         if not await self._pair.look(self._entity, queue, left_s):
             return queue
         return trail.queue_of(work.sessions())
+
+    def _check_call(self, timeout: float | None, kwargs: dict[str, Any]) -> None:
+        """As every method of the SDK's sender begins."""
+        if kwargs:
+            warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=3)
+        self._check_open()
+        self._pair.retries.total_s(timeout)
 
     def _check_open(self) -> None:
         if self._entity.fault is not None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from random import SystemRandom
-from types import TracebackType
-from typing import Any, Unpack, cast
+from typing import Any, NoReturn, Unpack, cast
 from uuid import uuid4
 from weakref import finalize
 
-from azure.servicebus import ServiceBusSender
+from azure.servicebus import ServiceBusClient, ServiceBusSender
 
 from twinbus.clock import MonotonicClock, SystemClock
 from twinbus.paired._sync.channel import Channel
@@ -48,8 +47,11 @@ _FORKED = (
 )
 
 
-class PairedServiceBusClient:
+class PairedServiceBusClient(ServiceBusClient):
     """A client of a primary namespace whose sends go to a secondary while the primary is down.
+
+    A subclass so that it fits where the SDK's is asked for. All methods are its own: it has no connection, its pair
+    does.
 
     `options` is a `PairingOptions`; each option may also be given by name. `classify` decides which errors may lead to
     a failover, `on_event` is called with every event (one callable or several, async or not), `ledger` is a folder for
@@ -100,6 +102,8 @@ class PairedServiceBusClient:
             wall_clock=wall_clock,
             rng=arguments.get("rng") or SystemRandom(),
         )
+        self.fully_qualified_namespace = self._pair.receiving.fully_qualified_namespace
+        self._hosts = _host(primary.address), _host(secondary.address)
         self._senders: set[PairedServiceBusSender] = set()
         OPEN_PAIRS.add(self, primary.address)
         self._forgotten = None if options.enable_syphon else finalize(self, self._pair.abandon)
@@ -114,6 +118,13 @@ class PairedServiceBusClient:
         return cls(PairedNamespace.of_string(primary), None, PairedNamespace.of_string(secondary), None, **arguments)
 
     @classmethod
+    def from_connection_string(cls, conn_str: str, **kwargs: Any) -> NoReturn:
+        """Not for a pair, which has two connection strings: raises TypeError."""
+        raise TypeError(
+            "A pair has two namespaces: use PairedServiceBusClient.from_connection_strings(primary, secondary)."
+        )
+
+    @classmethod
     def from_environment(cls, **arguments: Unpack[PairedClientArguments]) -> PairedServiceBusClient:
         """Create a client from environment variables: TWINBUS_PRIMARY and TWINBUS_SECONDARY are connection strings,
         TWINBUS_PAIRING may be `responsive`, and every option of `PairingOptions` has a variable
@@ -125,9 +136,7 @@ class PairedServiceBusClient:
         self._pair.live().start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *args: object) -> None:
         self.close()
 
     def wait_until_paired(self, timeout: float | None = None) -> None:
@@ -160,21 +169,31 @@ class PairedServiceBusClient:
         if not self._pair.forked:
             self._pair.close(reason, [sender.close for sender in list(self._senders)])
 
-    def get_queue_sender(self, queue_name: str, **kwargs: Unpack[SenderArguments]) -> PairedServiceBusSender:
+    def __repr__(self) -> str:
+        primary, secondary = self._hosts
+        return f"PairedServiceBusClient(primary={primary!r}, secondary={secondary!r})"
+
+    def get_queue_sender(  # type: ignore[override]
+        self, queue_name: str, **kwargs: Unpack[SenderArguments]
+    ) -> PairedServiceBusSender:
         """A sender to a queue, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(queue_name, lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
+        return self._sender(lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
 
-    def get_topic_sender(self, topic_name: str, **kwargs: Unpack[SenderArguments]) -> PairedServiceBusSender:
+    def get_topic_sender(  # type: ignore[override]
+        self, topic_name: str, **kwargs: Unpack[SenderArguments]
+    ) -> PairedServiceBusSender:
         """A sender to a topic, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(topic_name, lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
+        return self._sender(lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
 
-    def get_queue_receiver(self, queue_name: str, **kwargs: Unpack[ReceiverArguments]) -> PairedServiceBusReceiver:
+    def get_queue_receiver(  # type: ignore[override]
+        self, queue_name: str, **kwargs: Unpack[ReceiverArguments]
+    ) -> PairedServiceBusReceiver:
         """A receiver from a queue of the primary, with the SDK's options."""
         return self._receiver(self._pair.live().receiving.get_queue_receiver(queue_name, **kwargs))
 
-    def get_subscription_receiver(
+    def get_subscription_receiver(  # type: ignore[override]
         self, topic_name: str, subscription_name: str, **kwargs: Unpack[ReceiverArguments]
     ) -> PairedServiceBusReceiver:
         """A receiver from a subscription of the primary, with the SDK's options."""
@@ -190,11 +209,6 @@ class PairedServiceBusClient:
     ) -> Any:
         """The sessions of a subscription of the primary, as the SDK lists them."""
         return self._pair.live().receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
-
-    @property
-    def fully_qualified_namespace(self) -> str:
-        """The primary's host name."""
-        return self._pair.receiving.fully_qualified_namespace
 
     @property
     def options(self) -> PairingOptions:
@@ -218,10 +232,12 @@ class PairedServiceBusClient:
         """The state of each entity that has, or had, a sender."""
         return {entity.path: entity.state for entity in self._pair.entities}
 
-    def _sender(self, path: str, make: Callable[[], ServiceBusSender]) -> PairedServiceBusSender:
+    def _sender(self, make: Callable[[], ServiceBusSender]) -> PairedServiceBusSender:
         pair = self._pair
         channels = Pool(lambda: Channel(make, pair.tasks), pair.options.max_in_flight)
-        entity = pair.entity(path)
+        first = channels.make()
+        channels.give(first)
+        entity = pair.entity(first.sdk.entity_name)
         diverter = Diverter(
             entity.path,
             pairing=pair.pairing,
@@ -258,3 +274,7 @@ def _namespace(given: str | PairedNamespace, credential: Credential) -> PairedNa
 
 def _name(address: NamespaceAddress) -> str:
     return address.label or address.plain_name
+
+
+def _host(address: NamespaceAddress) -> str:
+    return address.host if address.port is None else f"{address.host}:{address.port}"

@@ -132,11 +132,11 @@ class Diverter:
                 if not channel.opened:
                     channel.open(min(self._left_s(deadline_ms), self._try_timeout_s))
                 return channel.sdk.create_message_batch(max_size_in_bytes)
-            except ValueError:
-                needed()
-                raise
             except Exception as error:
+                needed()
                 failure = channel.seen(error)
+                if of_the_message(failure):
+                    raise
                 if isinstance(failure, MessagingEntityNotFoundError):
                     self._pairing.missing()
                 if channel.opened:
