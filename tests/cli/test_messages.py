@@ -241,6 +241,22 @@ def test_what_could_steer_a_terminal_is_shown_in_hex(done: Done, tmp_path: Path)
     assert "00000000  1b 5d 30 3b 6f 77 6e 65 64 07 74 65 78 74" in shown
 
 
+def test_what_commands_a_terminal_is_escaped_everywhere(bus: Broker, twinbus: Any, done: Done) -> None:
+    """As JSON, in tables and in errors; JSON keeps the value."""
+    hostile = "a\x9b31m\u202eb\x7f\u2066[link=http://x]c[/link]ä"
+    done("send", "orders", "x", "--message-id", hostile, "--session", hostile, "-p", f"n={hostile}")
+    for arguments in (("peek", "orders"), ("peek", "orders", "--json")):
+        code, out, err = twinbus(*arguments)
+        assert code == 0
+        assert (out + err).replace("\n", "").isprintable(), arguments
+        assert "ä" in out
+    assert json.loads(twinbus("peek", "orders", "--json")[1].splitlines()[0])["message_id"] == hostile
+    code, out, err = twinbus("peek", "none\x9b31m\u202e")
+    assert code == 1
+    assert err.replace("\n", "").isprintable()
+    assert "\\x9b31m\\u202e" in err
+
+
 def test_settled_in_other_ways(bus: Broker, done: Done, lines_of: Lines) -> None:
     done("send", "orders", "order {n}", "--count", "4")
     (first,) = lines_of("receive", "orders", "--then", "abandon")

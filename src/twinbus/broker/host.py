@@ -100,6 +100,8 @@ class NamespaceHost:
         self.sign_in: IdentityProvider | None = None
         # Host names with a dot that a browser may use in development mode.
         self.known_names: frozenset[str] = frozenset()
+        # All names that the broker's certificate has: those, this machine's, and the namespaces'.
+        self.served_names: frozenset[str] = frozenset()
         # The container id sent to AMQP peers.
         self.container_id = f"twinbus-{name}"
         self.open_properties = {

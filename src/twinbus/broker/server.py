@@ -121,6 +121,7 @@ class Server:
         host.console = self.console
         host.sign_in = sign_in
         host.known_names = frozenset(name.lower() for name in self._config.tls_names)
+        host.served_names = frozenset(self.certificates.names)
         self.hosts[namespace.name] = host
         host.start()
         make_entities(host, namespace)

@@ -28,7 +28,7 @@ from twinbus.cli.pairing import (
     need_sdk,
     tls_of,
 )
-from twinbus.cli.view import counted, show_json, show_table
+from twinbus.cli.view import counted, one_line, show_json, show_table
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError, EnvelopeError
 from twinbus.limits import BACKLOG_QUEUES_DEFAULT
@@ -251,7 +251,7 @@ def remove_unused(
     for name in unused:
         typer.echo(f"{'deleted' if yes else 'unused'}: {name}")
     for name in kept:
-        typer.echo(f"not empty, kept: {name}", err=True)
+        typer.echo(one_line(f"not empty, kept: {name}"), err=True)
     if unused and not yes:
         typer.echo("--yes deletes them.", err=True)
     elif not unused:

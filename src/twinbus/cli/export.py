@@ -14,6 +14,7 @@ import typer
 
 from twinbus.cli.directory import in_conversation
 from twinbus.cli.target import TargetNamespace, connected
+from twinbus.cli.view import one_line
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def export(
     found = exported(target, show_keys=show_keys)
     text = write_emulator(found) if chosen is Format.EMULATOR else write_toml(found)
     for warning in found.warnings:
-        typer.echo(f"twinbus: warning: {warning}", err=True)
+        typer.echo(one_line(f"twinbus: warning: {warning}"), err=True)
     if output is None:
         typer.echo(text, nl=False)
         return

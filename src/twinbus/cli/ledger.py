@@ -18,7 +18,7 @@ import typer
 
 from twinbus.cli.folders import default_data
 from twinbus.cli.group import group
-from twinbus.cli.view import counted, show_json, show_table, time_text
+from twinbus.cli.view import counted, one_line, show_json, show_table, time_text
 from twinbus.errors import ConfigError, StoreError
 from twinbus.ledger.files import COMPLETE, OPEN, complete_files, open_files
 from twinbus.ledger.prices import Sheet
@@ -73,7 +73,7 @@ def show(
         return
     _show(totals)
     for finding in totals.findings:
-        typer.echo(f"not a record: {finding}", err=True)
+        typer.echo(one_line(f"not a record: {finding}"), err=True)
     if totals.bad_lines > len(totals.findings):
         typer.echo(f"not a record: {totals.bad_lines - len(totals.findings)} lines more", err=True)
     if still_open:

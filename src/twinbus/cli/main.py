@@ -51,7 +51,7 @@ from twinbus.cli.syphon import syphon
 from twinbus.cli.top import top
 from twinbus.cli.topic import topics
 from twinbus.cli.trust import trust
-from twinbus.cli.view import redacted
+from twinbus.cli.view import one_line, redacted
 from twinbus.errors import ConfigError, TwinbusError
 
 app = typer.Typer(
@@ -200,7 +200,7 @@ def _drop_output() -> None:
 
 
 def _say(text: str) -> None:
-    typer.echo(f"twinbus: {' '.join(redacted(text).split())}", err=True)
+    typer.echo(one_line(f"twinbus: {' '.join(redacted(text).split())}"), err=True)
 
 
 def _misused(error: Any) -> None:

@@ -7,7 +7,6 @@ Rules:
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from twinbus.cli.message_view import Body, block, content_of, message_fields
+from twinbus.cli.view import json_line
 
 if TYPE_CHECKING:
     from twinbus.client import ReceivedMessage
@@ -48,7 +48,7 @@ class Output:
 
     def _shown(self, message: ReceivedMessage) -> bytes:
         if self._as_json:
-            return json.dumps(message_fields(message, self._body), ensure_ascii=False).encode(errors="replace") + b"\n"
+            return json_line(message_fields(message, self._body)).encode(errors="replace") + b"\n"
         if self._raw:
             content = content_of(message)
             return (content if isinstance(content, bytes) else str(content).encode()) + self._separator

@@ -22,7 +22,7 @@ from twinbus.cli.entity import Dead, Entity, Subscription, path_of
 from twinbus.cli.message_view import Body
 from twinbus.cli.output import Output
 from twinbus.cli.target import TargetNamespace, connected
-from twinbus.cli.view import counted
+from twinbus.cli.view import counted, one_line
 from twinbus.errors import ConfigError, OperationTimeoutError, ServiceError, SessionCannotBeLockedError
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ async def _followed(client: BusClient, wish: Wish, output: Output, received: Rec
         received.error = None
         if received.written > before:
             backoff.reset()
-        typer.echo(f"twinbus: {error.text} Trying again.", err=True)
+        typer.echo(one_line(f"twinbus: {error.text} Trying again."), err=True)
         await stop.or_done(asyncio.sleep(backoff.next_ms() / 1000))
 
 

@@ -37,7 +37,7 @@ from twinbus.cli.pairing import (
     tls_of,
 )
 from twinbus.cli.progress import Progress, Shown
-from twinbus.cli.view import counted, show_json
+from twinbus.cli.view import counted, one_line, show_json
 from twinbus.errors import ConfigError
 from twinbus.limits import BACKLOG_QUEUES_DEFAULT, SYPHON_ROUND_S
 
@@ -360,10 +360,12 @@ def _tell(report: SyphonReport, as_json: bool, quiet: bool, once: bool) -> None:
     if total.dead_lettered:
         typer.echo("`twinbus backlog peek --dead` shows why; `twinbus backlog resubmit` puts them back.", err=True)
     if not set(report.queues) - set(report.missing):
-        typer.echo(f"No backlog queues found; looked for {', '.join(sorted(report.missing)[:3])} ...", err=True)
+        typer.echo(
+            one_line(f"No backlog queues found; looked for {', '.join(sorted(report.missing)[:3])} ..."), err=True
+        )
     elif once and report.undrained:
-        typer.echo(f"Not empty: {', '.join(report.undrained)}.", err=True)
+        typer.echo(one_line(f"Not empty: {', '.join(report.undrained)}."), err=True)
     if report.outage:
-        typer.echo(f"The primary cannot be reached: {report.outage}.", err=True)
+        typer.echo(one_line(f"The primary cannot be reached: {report.outage}."), err=True)
     if report.failing:
-        typer.echo(f"Refusing for now: {', '.join(report.failing)}.", err=True)
+        typer.echo(one_line(f"Refusing for now: {', '.join(report.failing)}."), err=True)

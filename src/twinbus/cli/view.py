@@ -52,6 +52,7 @@ def table_of(
     """Return a table. `numbers` are right-aligned. If a line is too long, `shortened` columns are truncated; if too
     little of them would be left, `dispensable` ones are omitted, the first of them first."""
     from rich.table import Table
+    from rich.text import Text
 
     if shortened:
         columns, rows = _reduced(columns, rows, shortened, dispensable, width)
@@ -63,7 +64,8 @@ def table_of(
         else:
             table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        # As text: in a string, rich would look for markup, and a client's could be a link.
+        table.add_row(*(Text(one_line(cell)) for cell in row))
     return table
 
 
@@ -134,6 +136,14 @@ def plain(text: str, allowed: str = "\t\n") -> str:
 def one_line(text: str) -> str:
     """The same for a text that must stay on its line."""
     return text if text.isprintable() else plain(text, "")
+
+
+def json_line(value: Any) -> str:
+    """A value as JSON on one line: letters of every script as they are, what could control a terminal escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def _escaped(letter: str) -> str:

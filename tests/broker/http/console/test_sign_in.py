@@ -65,15 +65,20 @@ class Surfer:
         self.cookies: dict[str, Morsel[str]] = {}
         self.token = ""
 
-    def get(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
+    def knock(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> HTTPConnection:
+        """Ask without waiting for the answer."""
         connection = HTTPConnection(self.endpoint.host, self.endpoint.port, timeout=15)
         plain = path.partition("?")[0]
         sent = "; ".join(
             f"{name}={each.value}" for name, each in self.cookies.items() if plain.startswith(each["path"])
         )
         found = {"Host": self.site, "X-Console-Token": self.token, **({"Cookie": sent} if sent else {}), **headers}
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in found.items()})
+        return connection
+
+    def get(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
+        connection = self.knock(path, method, body, **headers)
         try:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in found.items()})
             response = connection.getresponse()
             answer = Answer(response.status, dict(response.getheaders()), response.read())
             for given in response.headers.get_all("Set-Cookie") or []:
@@ -390,12 +395,22 @@ def test_a_head_request_changes_nothing(surfer: Surfer, broker: Broker, provider
 @pytest.mark.parametrize("host", ["a b", "user@localhost", "localhost/x", "*.example", "localhost:x", "<script>", ""])
 def test_a_host_that_is_none(host: str) -> None:
     with pytest.raises(ServiceError, match="Host"):
-        origin_of("http", host)
+        origin_of("http", host, {host})
 
 
 @pytest.mark.parametrize("host", ["localhost:5672", "bus.example", "[::1]:5672", "127.0.0.1"])
 def test_the_origin_is_the_browsers(host: str) -> None:
-    assert origin_of("https", host) == f"https://{host}"
+    assert origin_of("https", host, {"bus.example"}) == f"https://{host}"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "bus.example.evil", "203.0.113.7:5672", "localhost.evil"])
+def test_a_foreign_host_is_not_sent_to_the_provider(surfer: Surfer, host: str) -> None:
+    """The provider would send the browser there, with the code."""
+    with pytest.raises(ServiceError, match="not a name of this broker"):
+        origin_of("https", host, {"bus.example"})
+    surfer.site = host
+    answer = surfer.view("sign-in", "namespace=contoso")
+    assert (answer.status, answer.headers["Location"]) == (303, "/console")
 
 
 def test_a_bad_host_begins_nothing(surfer: Surfer) -> None:
@@ -748,10 +763,10 @@ def test_few_exchanges_at_once(clock: SteppedClock) -> None:
     assert not sign_ins._exchanging
 
 
-def test_an_address_that_guesses_waits_in_its_place(
+def test_who_guesses_waits_without_a_place(
     clock: SteppedClock, provider: Provider, monkeypatch: pytest.MonkeyPatch, broker: Broker
 ) -> None:
-    """The delay of a wrong answer takes one of the few places of the address."""
+    """The delay of a wrong answer takes none of the few places, so that others can sign in meanwhile."""
     sign_ins = SignIns(clock)
     taken: list[int] = []
 
@@ -761,7 +776,7 @@ def test_an_address_that_guesses_waits_in_its_place(
             return self
 
         def pause_ms(self, address: str) -> int:
-            taken.append(sign_ins._exchanging[address])
+            taken.append(sign_ins._exchanging.total())
             return 0
 
     provider.reply = said(400, "{}")
@@ -769,8 +784,31 @@ def test_an_address_that_guesses_waits_in_its_place(
     state, pending = sign_ins.begin(host, "http://localhost", "one", "")
     with pytest.raises(SignInFailed, match="status 400"):
         asyncio.run(sign_ins.finish(host, Here(), pending, {"code": "x", "state": state}, "one"))  # type: ignore[arg-type]
-    assert taken == [1]
+    assert taken == [0]
     assert not sign_ins._exchanging
+
+
+def test_an_honest_sign_in_while_many_guesses_wait(
+    surfer: Surfer, broker: Broker, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More wrong codes than there are places wait for their answers; a right one is answered at once."""
+    monkeypatch.setattr(strangers, "WRONG_KEY_PAUSE_MS", strangers.WRONG_KEY_PAUSE_MS_MAX)
+    count = 2 * CONSOLE_EXCHANGES_MAX
+    asked: list[HTTPConnection] = []
+    begun = [Surfer(broker) for _ in range(count)]
+    addresses = [provider.authorize(guesser.begin()) for guesser in begun]
+    provider.reply = said(400, "{}")
+    try:
+        for guesser, address in zip(begun, addresses, strict=True):
+            before = len(provider.asked)
+            asked.append(guesser.knock(address))
+            while len(provider.asked) == before:
+                time.sleep(0.01)
+        provider.reply = None
+        assert surfer.sign_in(provider).headers["Location"] == "/console#/n/contoso"
+    finally:
+        for each in asked:
+            each.close()
 
 
 def test_over_tls_it_stays_on_tls(broker: Broker) -> None:

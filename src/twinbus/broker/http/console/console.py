@@ -266,7 +266,7 @@ class Console:
             target = Visitor(self._hosts, host, self._login(request) or Login(0)).find(name)
             if target.sign_in is None or target.dev:
                 raise Refused(404, f"The namespace '{target.name}' has no sign-in with an account. Log in with a key.")
-            origin = origin_of(request.scheme, request.host)
+            origin = origin_of(request.scheme, request.host, _ours(host, request))
             state, pending = self.sign_ins.begin(target, origin, request.remote or "", before)
         except ServiceError as error:
             return self._tell(request, host.name, error.text)
@@ -401,6 +401,12 @@ def _fields(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
 def _only_get(request: web.BaseRequest) -> None:
     if request.method not in ("GET", "HEAD"):
         raise Refused(405, "This can only be read.")
+
+
+def _ours(host: NamespaceHost, request: web.BaseRequest) -> set[str]:
+    """The broker's names, and the address at which this browser has reached it."""
+    here = request.transport.get_extra_info("sockname") if request.transport is not None else None
+    return {*host.served_names, *([str(here[0]).lower()] if here else [])}
 
 
 def _redirect(address: str) -> web.Response:

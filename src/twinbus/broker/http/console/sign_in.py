@@ -13,12 +13,12 @@ import hmac
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from twinbus.broker.configuration.config import is_name
+from twinbus.broker.configuration.config import is_loopback, is_name
 from twinbus.broker.http.console.answers import Refused
 from twinbus.broker.http.console.exchange import SignInFailed, challenge, exchange, provider_error, provider_text
 from twinbus.broker.http.console.logins import AccountLogin
@@ -160,10 +160,11 @@ class SignIns:
             try:
                 tokens = await exchange(provider, code, pending.verifier, pending.redirect_uri)
                 return _account(provider, verifier, tokens, pending, host)
-            except SignInFailed:
-                # As for a wrong key; meanwhile the place is taken, so that an address cannot try many codes at once.
-                await asyncio.sleep(here.wrong_keys.pause_ms(address) / 1000)
-                raise
+            except SignInFailed as error:
+                failed = error
+        # As for a wrong key. Others need the place meanwhile.
+        await asyncio.sleep(here.wrong_keys.pause_ms(address) / 1000)
+        raise failed
 
     @contextmanager
     def _slot(self, address: str) -> Iterator[None]:
@@ -213,8 +214,9 @@ def authorization_address(provider: IdentityProvider, state: str, pending: Pendi
     return parts._replace(query=f"{parts.query}&{query}" if parts.query else query).geturl()
 
 
-def origin_of(scheme: str, host: str) -> str:
-    """The console's own address as the browser knows it; raises if the Host header is not a name or an address."""
+def origin_of(scheme: str, host: str, ours: Collection[str]) -> str:
+    """The console's own address as the browser knows it; raises if the Host header is not one of our names and
+    addresses: the provider would send the browser there, with the code."""
     try:
         parts = urlsplit(f"//{host}")
         name, _ = parts.hostname or "", parts.port
@@ -222,6 +224,12 @@ def origin_of(scheme: str, host: str) -> str:
         name = ""
     if not is_name(name) or name.startswith("*") or parts.netloc != host or "@" in host:
         raise Refused(400, "The request has no usable Host header.")
+    if not (is_loopback(name) or name.endswith(".localhost") or name in ours):
+        raise Refused(
+            400,
+            f"'{name}' is not a name of this broker, so nobody can sign in here. Open the console by a name that the "
+            "broker knows, or ask the operator to give this one with --tls-name.",
+        )
     return f"{scheme}://{host}"
 
 
