@@ -101,6 +101,8 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: int) -> None
             assert parsed.port == each["port"]
             assert parsed.emulator
         assert json.loads((tmp_path / "ready.json").read_text())["pid"] == process.pid
+        # Whoever connects with TLS next needs it.
+        assert list(tmp_path.rglob("ca.pem"))
         assert (tmp_path / "ready.json").stat().st_mode & 0o777 == 0o600
         out, err = stopped(process, number)
         assert process.returncode == 0

@@ -61,7 +61,7 @@ class Server:
         self.hosts: dict[str, NamespaceHost] = {}
         self._watch = ClockWatch(self._clock, self.hosts)
         self.endpoints: dict[str, NamespaceEndpoint] = {}
-        # Notes for whoever started the broker: optional ports that were taken.
+        # Notes for whoever started the broker: optional ports that were taken, a certificate's dates.
         self.notes: list[str] = []
         self._listeners: list[Listener] = []
         # Writes the ledger of all namespaces, if there is one.
@@ -188,6 +188,8 @@ class Server:
         if certificates.own:
             # Report a bad certificate now, not to the first client.
             certificates.load()
+            if certificates.warning:
+                self.notes.append(f"Warning: {certificates.warning}")
         return certificates
 
     def _endpoint(self, namespace: NamespaceConfig, port: int) -> NamespaceEndpoint:

@@ -247,6 +247,9 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
     tune_process()
     try:
         if ready_file is not None:
+            # Whoever waits for the file may connect with TLS next, and needs the CA for that.
+            if not server.certificates.own and not server.certificates.has_ca:
+                await asyncio.get_running_loop().run_in_executor(None, _prepare_tls, server)
             _write_ready(ready_file, server.endpoints)
             # Keep the file valid after the root key is rotated.
             server.on_endpoints = functools.partial(_write_ready_again, ready_file, server)

@@ -199,6 +199,42 @@ def test_the_owners_is_shown_and_read_again_when_it_changes(tmp_path: Path, cloc
     assert shaken(certificates.load(), tmp_path / "ca" / "ca.pem", "bus.example") != serial
 
 
+def test_the_owners_dates_are_warned_of(tmp_path: Path, clock: SteppedClock, caplog: pytest.LogCaptureFixture) -> None:
+    certificate, key = owned(tmp_path, clock)
+    certificates = Certificates(tmp_path, certificate=certificate, key=key, clock=clock)
+
+    def warned() -> str:
+        caplog.clear()
+        clock.step(seconds=61)
+        certificates.load()
+        assert [each.getMessage() for each in caplog.records] == ([certificates.warning] if caplog.records else [])
+        return caplog.text
+
+    certificates.load()
+    assert certificates.warning == ""
+    clock.step(seconds=(authority.SERVER_DAYS - 14) * 86_400)
+    assert "expires on" in warned()
+    assert warned() == "", "only once"
+    clock.step(seconds=14 * 86_400)
+    assert "expired on" in warned()
+    assert warned() == ""
+    assert "expired on" in certificates.warning
+    fresh = Certificates(tmp_path, certificate=certificate, key=key, clock=clock)
+    fresh.load()
+    assert "expired on" in fresh.warning, "it starts, but not without a word"
+    owned(tmp_path, clock)
+    assert warned() == ""
+    assert certificates.warning == ""
+
+
+def test_a_certificate_that_is_not_valid_yet(tmp_path: Path, clock: SteppedClock) -> None:
+    certificate, key = owned(tmp_path, clock)
+    early = SteppedClock(clock.now_ms() - 30 * 86_400_000)
+    certificates = Certificates(tmp_path, certificate=certificate, key=key, clock=early)
+    certificates.load()
+    assert "not valid before" in certificates.warning
+
+
 def test_a_renewal_half_done_leaves_the_old_one(tmp_path: Path, clock: SteppedClock) -> None:
     certificate, key = owned(tmp_path, clock)
     certificates = Certificates(tmp_path, certificate=certificate, key=key, clock=clock)

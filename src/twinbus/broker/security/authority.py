@@ -92,6 +92,12 @@ def lasts_ms(ca_pem: str, ca_key_pem: str) -> int:
     return int(ca.not_valid_after_utc.timestamp() * 1000)
 
 
+def validity_ms(chain_pem: bytes) -> tuple[int, int]:
+    """From when until when the first certificate of a chain is valid; raises ValueError if there is none."""
+    first = x509.load_pem_x509_certificates(chain_pem)[0]
+    return int(first.not_valid_before_utc.timestamp() * 1000), int(first.not_valid_after_utc.timestamp() * 1000)
+
+
 def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, now_ms: int, days: int) -> str:
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     made = (

@@ -4,7 +4,8 @@
 - `ca.pem` in the data folder is public; the keys beside it have mode 0600. The server's key and certificate share one
   file, so that they always match.
 - A generated certificate is renewed 30 days before it expires, when a name is added, and when the CA changes.
-- Your own certificate is reloaded when its file changes, so renewing it needs no restart.
+- Your own certificate is reloaded when its file changes, so renewing it needs no restart. It is used even if it has
+  expired, because not every client comes with TLS, but not without a warning.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ _DAY_MS = 86_400_000
 _RENEW_BEFORE_MS = 30 * _DAY_MS
 # How often your own certificate files are checked.
 _LOOK_AGAIN_MS = 60_000
+# How long before it expires your own certificate is warned of.
+_WARN_BEFORE_MS = 14 * _DAY_MS
 
 
 class Certificates:
@@ -70,6 +74,10 @@ class Certificates:
         self._look_ms = 0
         # Modification times and inodes of your own files when last read.
         self._seen: tuple[tuple[int, int], ...] = ()
+        # From when until when your own certificate is valid.
+        self._valid_ms = (0, 0)
+        # What is wrong with its dates, for the operator; empty if nothing is.
+        self.warning = ""
 
     @property
     def own(self) -> bool:
@@ -90,6 +98,11 @@ class Certificates:
                 self._context = context
             return context
 
+    @property
+    def has_ca(self) -> bool:
+        """Whether the development CA's certificate exists."""
+        return (self._folder / _CA).exists()
+
     def ca_file(self) -> Path:
         """The development CA's certificate, generated if missing."""
         return ensure_ca(self._folder, self._clock)
@@ -102,6 +115,7 @@ class Certificates:
             context = self._context
             if context is None or seen != self._seen:
                 context = _context(self._certificate, self._key)
+                self._valid_ms = _validity_ms(self._certificate)
         except (OSError, ValueError) as error:
             if self._context is None:
                 raise ConfigError(
@@ -112,9 +126,28 @@ class Certificates:
             logger.warning("the certificate %s cannot be read again: %s", files[0], _reason(error))
             context, seen = self._context, self._seen
         self._seen = seen
+        self._check_dates(self._certificate)
         self._until_ms = self._clock.now_ms() + _LOOK_AGAIN_MS
         self._look_ms = self._clock.steady_ms() + _LOOK_AGAIN_MS
         return context
+
+    def _check_dates(self, certificate: Path) -> None:
+        """Warn once of a certificate that clients refuse, or soon will."""
+        now_ms = self._clock.now_ms()
+        from_ms, until_ms = self._valid_ms
+        text = ""
+        if now_ms < from_ms:
+            text = f"The certificate {certificate} is not valid before {_day(from_ms)}: TLS clients refuse it."
+        elif now_ms >= until_ms:
+            text = (
+                f"The certificate {certificate} expired on {_day(until_ms)}: TLS clients refuse it. Replace the file; "
+                "the broker notices within a minute."
+            )
+        elif now_ms >= until_ms - _WARN_BEFORE_MS:
+            text = f"The certificate {certificate} expires on {_day(until_ms)}: replace the file before that day."
+        if text and text != self.warning:
+            logger.warning("%s", text)
+        self.warning = text
 
     def _read_development(self) -> ssl.SSLContext:
         path = self._folder / _SERVER
@@ -215,6 +248,16 @@ def _context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     # Without a password OpenSSL would prompt on the terminal.
     context.load_cert_chain(certificate, key, password=lambda: "")
     return context
+
+
+def _validity_ms(certificate: Path) -> tuple[int, int]:
+    from twinbus.broker.security import authority
+
+    return authority.validity_ms(certificate.read_bytes())
+
+
+def _day(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _label(path: Path) -> dict[str, Any]:

@@ -21,23 +21,27 @@ export function textOf(content, whole) {
   return null;
 }
 
+// Deeper lines are not indented any further: with thousands of levels, most of the page would be spaces.
+const INDENTED_LEVELS_MAX = 40;
+
 /** JSON with line breaks and indentation. Tokens are not parsed, because JavaScript cannot represent 64-bit numbers. */
 export function indented(text) {
   const found = [];
   let depth = 0;
+  const line = () => `\n${"  ".repeat(Math.min(depth, INDENTED_LEVELS_MAX))}`;
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
   tokens.forEach((token, at) => {
     if (token === "{" || token === "[") {
       const empty = tokens[at + 1] === "}" || tokens[at + 1] === "]";
       found.push(token);
       depth += 1;
-      if (!empty) found.push(`\n${"  ".repeat(depth)}`);
+      if (!empty) found.push(line());
     } else if (token === "}" || token === "]") {
       depth -= 1;
       const empty = tokens[at - 1] === "{" || tokens[at - 1] === "[";
-      if (!empty) found.push(`\n${"  ".repeat(depth)}`);
+      if (!empty) found.push(line());
       found.push(token);
-    } else if (token === ",") found.push(`,\n${"  ".repeat(depth)}`);
+    } else if (token === ",") found.push(`,${line()}`);
     else if (token === ":") found.push(": ");
     else found.push(token);
   });
