@@ -25,7 +25,7 @@ ROWS = {
     "peek": "peek",
     "renew": "renew a lock",
     "sessions": "sessions; session state (not Rust)",
-    "schedule": "schedule; cancel (not Rust)",
+    "schedule": "schedule; cancel (not JMS, Rust)",
     "topics": "topics, a rule with an action",
     "transactions": "transactions",
     "administration": "create, update, list, delete queues",

@@ -87,7 +87,7 @@ class Program:
 
     def built(self) -> Path:
         """The folder of the cache, with the program in it."""
-        built = _cache() / f"{self.name}-{_digest(HERE / self.name)}"
+        built = cache_folder() / f"{self.name}-{_digest(HERE / self.name)}"
         if not (built / ".built").exists():
             shutil.rmtree(built, ignore_errors=True)
             shutil.copytree(HERE / self.name, built, ignore=shutil.ignore_patterns("target", "node_modules"))
@@ -128,7 +128,7 @@ def lines_of(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "twinbus-compat"
 
@@ -180,14 +180,13 @@ PROGRAMS = (
     ),
     Program(
         "jms",
-        "Qpid JMS 2.7.0",
+        "Qpid JMS 2.10.0",
         ("mvn", "java", "keytool"),
         _MAVEN,
         (*_JAVA, *_JAVA_PATH),
         {
             "renew": "JMS has no locks to renew",
             "sessions": "receiving a session needs a filter that JMS cannot express",
-            "schedule": "the client requires a capability that the broker does not offer",
             "administration": "JMS has none",
             "receive-and-delete": "JMS has no such mode",
         },

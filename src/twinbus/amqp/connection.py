@@ -24,6 +24,7 @@ from twinbus.amqp.phases import BEGIN, CONNECTION_CLOSED, END_RECEIVED, ENDING, 
 from twinbus.amqp.session import Session
 from twinbus.amqp.states import AmqpError
 from twinbus.amqp.transfers import on_transfer
+from twinbus.amqp.types import Symbol
 from twinbus.errors import (
     DecodeError,
     FramingError,
@@ -103,6 +104,7 @@ class Connection:
         idle_timeout_ms: int | None = IDLE_TIMEOUT_MS,
         sasl_mechanisms: Sequence[str] = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"),
         properties: dict[Any, Any] | None = None,
+        capabilities: Sequence[Symbol] = (),
         require_sasl: bool = True,
     ) -> None:
         self.role = role
@@ -117,8 +119,9 @@ class Connection:
         self.idle_timeout_ms = idle_timeout_ms or 0
         # Server: the mechanisms we offer.
         self.sasl_mechanisms = list(sasl_mechanisms)
-        # The properties of our open.
+        # The properties of our open, and the capabilities it offers.
         self.properties = properties
+        self.capabilities = capabilities
         # Server: whether a client must start with SASL.
         self.require_sasl = require_sasl
         # For the owner's use.
@@ -434,6 +437,7 @@ class Connection:
                 self.channel_max,
                 self.idle_timeout_ms,
                 self.properties,
+                self.capabilities,
             )
         )
         early = self.early

@@ -8,6 +8,7 @@ types and lenient about missing trailing fields.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 
 from twinbus.amqp.codec import decode, encode, encode_into, skip
@@ -74,6 +75,7 @@ def open_frame(
     channel_max: int,
     idle_timeout_ms: int,
     properties: dict[Any, Any] | None,
+    capabilities: Sequence[Symbol] = (),
 ) -> bytes:
     fields = [
         container_id,
@@ -83,7 +85,7 @@ def open_frame(
         UInt(idle_timeout_ms) if idle_timeout_ms else None,
         None,
         None,
-        None,
+        Array(capabilities, 0xB3) if capabilities else None,
         None,
         symbol_keys(properties),
     ]

@@ -219,6 +219,8 @@ _TEXT: Final = 1
 _NUMBER: Final = 2
 # Message id, content type, session id.
 IDENTITY: Final = bytes((1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1))
+# Destination.
+TO: Final = bytes((0, 0, 1))
 # Expiry and creation times.
 TIMES: Final = bytes((0, 0, 0, 0, 0, 0, 0, 0, 2, 2))
 # Ids, addresses, subject, content type, expiry, session id.

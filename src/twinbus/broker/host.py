@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+JMS_CAPABILITIES = (Symbol("DELAYED_DELIVERY"), Symbol("ANONYMOUS-RELAY"), Symbol("SHARED-SUBS"))
 # Rows of deleted entities removed per commit.
 SWEEP_ROWS = 2_000
 # How many times a stop finishes long work and waits for the disk.
@@ -104,6 +105,8 @@ class NamespaceHost:
         self.served_names: frozenset[str] = frozenset()
         # The container id sent to AMQP peers.
         self.container_id = f"twinbus-{name}"
+        # What JMS clients need; they use only what is offered.
+        self.open_capabilities = JMS_CAPABILITIES if self.premium else ()
         self.open_properties = {
             Symbol("product"): "Twinbus",
             Symbol("version"): __version__,
@@ -113,7 +116,7 @@ class NamespaceHost:
         self.tracker = Tracker(name, clock, self.refusals)
         self.store = Store.open(folder, sync=sync)
         self.tokens = LockTokenSource()
-        self.intake = Intake(self.new_id)
+        self.intake = Intake(self.new_id, delays=self.premium)
         # The largest request a management node accepts: a batch of scheduled messages is one request.
         self.request_bytes_max = MESSAGE_BYTES_MAX
         self.views = StoredViews(self.store.body)
@@ -201,6 +204,7 @@ class NamespaceHost:
         self.slices = Slices(self.loop, self.commits)
         self.commits.on_relief = self._relieve
         self.commits.start()
+        self._drop_temporary()
         self._sweep(None)
         self.timers.start()
         self.meter.start()
@@ -340,8 +344,8 @@ class NamespaceHost:
             senders = self._senders[entity.entity_id] = Senders(self, entity)
         return senders
 
-    def create_queue(self, settings: QueueSettings) -> Queue:
-        queue = self.entities.create_queue(settings, self.clock.now_ms(), self.commits.facts)
+    def create_queue(self, settings: QueueSettings, *, temporary: bool = False) -> Queue:
+        queue = self.entities.create_queue(settings, self.clock.now_ms(), self.commits.facts, temporary=temporary)
         self.commits.request()
         return queue
 
@@ -355,8 +359,8 @@ class NamespaceHost:
         self.entities.delete_queue(path, self.clock.now_ms(), self.commits.facts)
         self._gone(entity)
 
-    def create_topic(self, settings: TopicSettings) -> Topic:
-        topic = self.entities.create_topic(settings, self.clock.now_ms(), self.commits.facts)
+    def create_topic(self, settings: TopicSettings, *, temporary: bool = False) -> Topic:
+        topic = self.entities.create_topic(settings, self.clock.now_ms(), self.commits.facts, temporary=temporary)
         self.commits.request()
         return topic
 
@@ -399,6 +403,18 @@ class NamespaceHost:
     def remove_rule(self, topic: str, name: str, rule_name: str) -> None:
         self.entities.subscription(topic, name).remove_rule(rule_name, self.clock.now_ms(), self.commits.facts)
         self.commits.request()
+
+    def _drop_temporary(self) -> None:
+        """Delete what ended with the connections of the previous run."""
+        for entity in list(self.entities.temporary.values()):
+            if isinstance(entity, Topic):
+                self.delete_topic(entity.path)
+            else:
+                self.delete_queue(entity.path)
+        for subscription in list(self.entities.affine.values()):
+            affinity = subscription.settings.affinity
+            if affinity is not None and not affinity.durable:
+                self.delete_subscription(subscription.topic.path, subscription.name)
 
     def _gone(self, entity: Queue | Topic) -> None:
         self.drop_policies(entity.path)

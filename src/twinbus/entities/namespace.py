@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from twinbus.errors import ArgumentError, EntityExistsError, QuotaExceededError
@@ -17,6 +18,7 @@ from twinbus.limits import ENTITIES_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Facts, Table
 
 from .account import Accounts
+from .affinity import is_entity_name
 from .bodies import Bodies
 from .commons import Commons
 from .effects import Effect, EffectKind
@@ -63,6 +65,10 @@ class Namespace:
         self._ordered: list[Queue | Topic] | None = None
         # Entities and dead-letter queues by entity id.
         self._by_id = self._commons.by_id
+        # Queues and topics that exist as long as the connection that made them, by lower-case path.
+        self.temporary: dict[str, Queue | Topic] = {}
+        # Subscriptions that links made, by the key of their affinity.
+        self.affine: dict[tuple[str | None, str, bool], Subscription] = {}
         # The last block of entity ids handed out.
         self._last_id = 0
         # Records that could not be restored.
@@ -97,10 +103,12 @@ class Namespace:
 
     # --- queues -----------------------------------------------------------------------------------------------------
 
-    def create_queue(self, settings: QueueSettings, now_ms: int, facts: Facts) -> Queue:
+    def create_queue(self, settings: QueueSettings, now_ms: int, facts: Facts, *, temporary: bool = False) -> Queue:
         self._check_new(settings.path)
         self._check_targets(settings, None)
         queue = self._add_queue(settings, self._next_id(facts), now_ms)
+        if temporary:
+            self.temporary[settings.path.lower()] = queue
         self._write(queue, QUEUE, facts)
         return queue
 
@@ -119,6 +127,7 @@ class Namespace:
         if not isinstance(queue, Queue):
             raise not_found(path)
         del self._entities[path.lower()]
+        self.temporary.pop(path.lower(), None)
         self._ordered = None
         self._close(queue, facts)
 
@@ -163,9 +172,11 @@ class Namespace:
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
-    def create_topic(self, settings: TopicSettings, now_ms: int, facts: Facts) -> Topic:
+    def create_topic(self, settings: TopicSettings, now_ms: int, facts: Facts, *, temporary: bool = False) -> Topic:
         self._check_new(settings.path)
         topic = self._add_topic(settings, self._next_id(facts), now_ms)
+        if temporary:
+            self.temporary[settings.path.lower()] = topic
         self._write(topic, TOPIC, facts)
         return topic
 
@@ -179,6 +190,7 @@ class Namespace:
         """Delete a topic and all its subscriptions."""
         topic = self.topic(path)
         del self._entities[path.lower()]
+        self.temporary.pop(path.lower(), None)
         self._ordered = None
         for subscription in topic.subscriptions:
             self._close_subscription(subscription, now_ms, facts)
@@ -211,6 +223,10 @@ class Namespace:
         topic = self.topic(settings.topic)
         if topic.find(settings.name) is not None:
             raise EntityExistsError(f"The messaging entity '{settings.path}' already exists.")
+        if settings.affinity is None and is_entity_name(settings.name):
+            raise ArgumentError(
+                f"The subscription name {settings.name!r} is one that only the link of a receiver makes."
+            )
         topic.check_subscription_room()
         self._check_targets(settings, None)
         first = default_rule(now_ms) if rule is None else rule
@@ -222,6 +238,9 @@ class Namespace:
 
     def update_subscription(self, settings: SubscriptionSettings, now_ms: int, facts: Facts) -> Subscription:
         subscription = self.subscription(settings.topic, settings.name)
+        if subscription.settings.affinity is not None:
+            # An administrator does not name whose it is, and cannot change that.
+            settings = replace(settings, affinity=subscription.settings.affinity)
         self._check_targets(settings, subscription.settings)
         subscription.update(settings, now_ms, facts)
         self._write(subscription.queue, SUBSCRIPTION, facts)
@@ -237,6 +256,9 @@ class Namespace:
         return subscription
 
     def _close_subscription(self, subscription: Subscription, now_ms: int, facts: Facts) -> None:
+        affinity = subscription.settings.affinity
+        if affinity is not None and self.affine.get(affinity.key) is subscription:
+            del self.affine[affinity.key]
         subscription.drop_rules(facts)
         subscription.topic.release(subscription, now_ms)
         self._close(subscription.queue, facts)
@@ -352,6 +374,8 @@ class Namespace:
         subscription = Subscription(topic, queue)
         topic.adopt(subscription, now_ms)
         self._register(queue, dead_letters, now_ms)
+        if settings.affinity is not None:
+            self.affine[settings.affinity.key] = subscription
         return subscription
 
     def _make_dead_letters(
@@ -380,5 +404,7 @@ class Namespace:
             "created_ms": entity.created_ms,
             "updated_ms": entity.updated_ms,
         }
+        if entity.path.lower() in self.temporary:
+            fields["temporary"] = True
         row = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
         facts.rows[Table.ENTITIES, ENTITY_KEY.pack(entity.entity_id)] = row

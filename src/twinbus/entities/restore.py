@@ -168,6 +168,7 @@ class _Entity(NamedTuple):
     settings: Settings
     created_ms: int
     updated_ms: int
+    temporary: bool
 
 
 def _restore_entities(namespace: Namespace, rows: Rows, now_ms: int) -> None:
@@ -182,7 +183,8 @@ def _restore_entities(namespace: Namespace, rows: Rows, now_ms: int) -> None:
             else:
                 ENTITY_KEY.unpack(key)
                 settings = _settings(fields["kind"], fields["settings"])
-                entities.append(_Entity(key, settings, int(fields["created_ms"]), int(fields["updated_ms"])))
+                times = int(fields["created_ms"]), int(fields["updated_ms"])
+                entities.append(_Entity(key, settings, *times, bool(fields.get("temporary"))))
         except _UNREADABLE as error:
             findings.refuse(Table.ENTITIES, key, f"the entity record {key.hex()} cannot be read: {error}")
     # Of two entities with the same name the later one counts: the earlier was deleted.
@@ -223,6 +225,8 @@ def _restore_entity(namespace: Namespace, entity: _Entity, now_ms: int) -> None:
             namespace._last_id = max(namespace._last_id, entity_id)
             return
         made = namespace._add_subscription(topic, settings, entity_id, now_ms).queue
+    if entity.temporary:
+        namespace.temporary[made.path.lower()] = made
     made.created_ms = entity.created_ms
     made.updated_ms = entity.updated_ms
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from twinbus.errors import ArgumentError
 from twinbus.limits import (
@@ -13,6 +14,7 @@ from twinbus.limits import (
     SUBSCRIPTION_NAME_CHARS_MAX,
 )
 
+from .affinity import ClientAffinity, is_entity_name
 from .setting import SUBSCRIPTION, TOPIC
 from .settings import EntitySettings, QueueSettings, check_path
 
@@ -49,10 +51,22 @@ class SubscriptionSettings(EntitySettings):
     # The topic already limits what arrives.
     max_megabytes: int = QUEUE_MEGABYTES_MAX
     max_message_bytes: int = MESSAGE_BYTES_MAX
+    # Not a setting: set if a receiver's link made the subscription.
+    affinity: ClientAffinity | None = None
 
     @property
     def kind(self) -> str:
         return SUBSCRIPTION
+
+    def to_json(self) -> dict[str, Any]:
+        written = super().to_json()
+        return written if self.affinity is None else {**written, "affinity": self.affinity.to_json()}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SubscriptionSettings:
+        if "affinity" in fields:
+            return cls(**{**fields, "affinity": ClientAffinity.from_json(fields["affinity"])})
+        return cls(**fields)
 
     @property
     def names(self) -> dict[str, str]:
@@ -64,7 +78,9 @@ class SubscriptionSettings(EntitySettings):
 
     def check_names(self) -> None:
         check_path(self.topic)
-        check_name(self.name, SUBSCRIPTION_NAME_CHARS_MAX, "subscription")
+        # An update of one that a link made has that name, too.
+        if not is_entity_name(self.name):
+            check_name(self.name, SUBSCRIPTION_NAME_CHARS_MAX, "subscription")
 
 
 Settings = QueueSettings | TopicSettings | SubscriptionSettings

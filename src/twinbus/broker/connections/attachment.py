@@ -10,6 +10,7 @@ from twinbus.amqp.states import AmqpError
 from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.amqp.types import Described, Symbol, ULong
 from twinbus.auth.policies import Right
+from twinbus.broker.connections.jms_attachment import JmsAttachment
 from twinbus.broker.links.addresses import CBS, MANAGEMENT, parse
 from twinbus.broker.links.browser import Browser
 from twinbus.broker.links.consumer import Consumer
@@ -36,6 +37,7 @@ from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
     EntityDisabledError,
+    EntityNotFoundError,
     NotAllowedError,
     OperationTimeoutError,
     ServiceError,
@@ -75,7 +77,7 @@ def ticks(ms: int) -> int:
 class Attachment:
     """Handles the attaches of one connection."""
 
-    __slots__ = ("_cbs", "_connection", "_needs")
+    __slots__ = ("_cbs", "_connection", "_jms", "_needs")
 
     def __init__(self, connection: BrokerConnection) -> None:
         self._connection = connection
@@ -83,6 +85,7 @@ class Attachment:
         self._needs: dict[Link, list[tuple[str, Right]]] = {}
         # The links to `$cbs`, by whether we are the sender.
         self._cbs: dict[bool, Link] = {}
+        self._jms = JmsAttachment(connection)
 
     def attach(self, link: Link) -> None:
         entity = ""
@@ -92,9 +95,13 @@ class Attachment:
                 return
             terminus = link.source if link.sender else link.target
             if terminus is not None and terminus.dynamic:
-                raise UnsupportedError("Temporary queues and topics are not available: create an entity.")
+                if not self._connection.host.premium:
+                    raise UnsupportedError("Temporary queues and topics are not available: create an entity.")
+                entity = self._jms.attach_dynamic(link, self._properties(), self._require)
+                return
             if terminus is None or not terminus.address:
-                raise ArgumentError("The link names no address.")
+                self._attach_without_address(link, terminus)
+                return
             address = parse(str(terminus.address))
             entity = address.path
             if address.cbs:
@@ -108,6 +115,19 @@ class Attachment:
             self._connection.host.faults.wrap(link)
         except ServiceError as error:
             self._refuse(link, error, entity)
+
+    def _attach_without_address(self, link: Link, terminus: Source | Target | None) -> None:
+        """A JMS client unsubscribes, or sends to whatever its messages name."""
+        if self._connection.host.premium:
+            if link.sender and terminus is None:
+                if not self._jms.unsubscribe(link):
+                    raise EntityNotFoundError(f"There is no durable subscription '{link.name[:128]}' of this client.")
+                return
+            if not link.sender and terminus is not None:
+                self._connection.claims.require_some("")
+                self._jms.attach_relay(link, self._properties())
+                return
+        raise ArgumentError("The link names no address.")
 
     def expired(self, link: Link) -> ServiceError | None:
         """The error to detach `link` with if no claim covers it any more; otherwise None."""
@@ -123,6 +143,7 @@ class Attachment:
 
     def forget(self, link: Link) -> None:
         self._needs.pop(link, None)
+        self._jms.forget(link)
         if self._cbs.get(link.sender) is link:
             del self._cbs[link.sender]
 
@@ -214,6 +235,9 @@ class Attachment:
         host.faults.check_attach(path)
         queue = host.entities.entity(path)
         if isinstance(queue, Topic):
+            if host.premium:
+                self._jms.attach_subscriber(link, queue)
+                return
             raise NotAllowedError(f"Messages cannot be received from the topic '{path}': receive from a subscription.")
         if queue.settings.forward_to is not None and queue.owner is None:
             raise NotAllowedError(f"A receiver cannot be created on '{path}': its messages are forwarded.")

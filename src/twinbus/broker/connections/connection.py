@@ -81,7 +81,11 @@ class BrokerConnection(asyncio.Protocol):
         self.host = host
         # SASL is optional: only PLAIN identifies the peer; otherwise tokens do.
         self.engine = Engine(
-            Role.SERVER, container_id=host.container_id, properties=host.open_properties, require_sasl=False
+            Role.SERVER,
+            container_id=host.container_id,
+            properties=host.open_properties,
+            capabilities=host.open_capabilities,
+            require_sasl=False,
         )
         # The peer's address; "" until connected.
         self.address = ""

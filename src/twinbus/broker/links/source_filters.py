@@ -19,6 +19,7 @@ SHARED_SESSION_FILTER: Final = "com.microsoft:non-exclusive-session-filter"
 
 _SELECTOR_NAMES: Final = ("apache.org:selector-filter:string", "jms-selector")
 _SELECTOR_DESCRIPTORS: Final = ("apache.org:selector-filter:string", 0x0000468C00000004)
+_DURABLE: Final = 1
 _DISTRIBUTION_MODE: Final = 6
 
 
@@ -68,6 +69,8 @@ def without_filters(source: Any) -> Any:
 def is_browsing(source: Source) -> bool:
     """Whether the link wants copies; raises ArgumentError for an unknown distribution mode."""
     mode = source.fields[_DISTRIBUTION_MODE]
+    if source.fields[_DURABLE] and mode == "copy":
+        return False  # the durable consumer of a JMS client, on a subscription of its own
     if mode not in (None, "move", "copy"):
         raise ArgumentError(f"The distribution mode '{str(mode)[:32]}' is not known: move or copy.")
     return bool(mode == "copy")

@@ -47,6 +47,8 @@ from twinbus.limits import (
 )
 
 BATCH_FORMAT = 0x80013700
+# When a message with JMS's delivery delay becomes available.
+DELIVERY_TIME = "x-opt-delivery-time"
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 
 # Only the broker may set these annotations; a sender's are ignored.
@@ -73,11 +75,13 @@ _HEADER_BYTES_MAX = 64
 class Intake:
     """Turns payloads into `NewMessage`s; `new_id` supplies missing message ids."""
 
-    __slots__ = ("_new_id",)
+    __slots__ = ("_delays", "_new_id")
 
-    def __init__(self, new_id: Callable[[], str]) -> None:
+    def __init__(self, new_id: Callable[[], str], delays: bool = False) -> None:
         # Injected because it is random.
         self._new_id = new_id
+        # Whether JMS's delivery time schedules a message.
+        self._delays = delays
 
     def messages(self, payload: bytes, message_format: int, now_ms: int, default_ttl_ms: int) -> list[NewMessage]:
         """The messages of one transfer: one, or those of a batch."""
@@ -103,11 +107,11 @@ class Intake:
         scheduled_ms: int | None = None
         partition_key: str | None = None
         if annotations is not None:
-            pairs, pair_count, scheduled_ms, partition_key = _annotations(payload, annotations)
+            pairs, pair_count, scheduled_ms, partition_key = _annotations(payload, annotations, self._delays)
         delivery_pairs: bytes = b""
         delivery_count = 0
         if delivery is not None:
-            delivery_pairs, delivery_count, _, _ = _annotations(payload, delivery)
+            delivery_pairs, delivery_count, _, _ = _annotations(payload, delivery, False)
         if own is not None and own[1] - own[0] > APPLICATION_PROPERTY_BYTES_MAX:
             _check_application_properties(payload, own)
 
@@ -218,7 +222,7 @@ def _header(payload: bytes, span: Span | None) -> tuple[int, int, int]:
     return found
 
 
-def _annotations(payload: bytes, span: Span) -> tuple[bytes, int, int | None, str | None]:
+def _annotations(payload: bytes, span: Span, delays: bool) -> tuple[bytes, int, int | None, str | None]:
     """The sender's annotations as encoded pairs, their number, the scheduled time and the partition key."""
     pairs: list[bytes] = []
     scheduled_ms: int | None = None
@@ -226,10 +230,10 @@ def _annotations(payload: bytes, span: Span) -> tuple[bytes, int, int | None, st
     for key, value in (mapped(payload, span) or {}).items():
         if key in BROKER_ANNOTATIONS:
             continue
-        if key == "x-opt-scheduled-enqueue-time":
+        if key == "x-opt-scheduled-enqueue-time" or (delays and key == DELIVERY_TIME):
             if isinstance(value, int):
                 if value > TIME_MS_MAX:
-                    raise ArgumentError("x-opt-scheduled-enqueue-time is after the year 9999: give an earlier time.")
+                    raise ArgumentError(f"{key} is after the year 9999: give an earlier time.")
                 # A time before the epoch means now.
                 scheduled_ms = max(int(value), 0)
         elif key == "x-opt-partition-key" and value is not None:

@@ -91,7 +91,7 @@ class Directory:
 def settings_of(kind: type[S], fields: dict[Any, Any]) -> S:
     """Settings from a request's map; the error for an unknown field suggests the nearest known one."""
     what = kind.__name__.removesuffix("Settings").lower()
-    known = tuple(kind.__dataclass_fields__)
+    known = tuple(name for name in kind.__dataclass_fields__ if name != "affinity")
     for name in fields:
         if name not in known:
             shown = str(name)[:64]

@@ -44,13 +44,21 @@ def _items(host: NamespaceHost) -> Iterator[Callable[[], Item]]:
     """All items in order, each built only when called, so earlier pages are cheap to skip."""
     for policy in host.policies.scoped(""):
         yield partial(_policy, policy)
+    temporary = host.entities.temporary
     for queue in host.entities.queues():
+        if queue.path.lower() in temporary:
+            continue
         yield partial(_entity, "queue", queue.settings)
         yield from _policies(host, queue.path)
     for topic in host.entities.topics():
+        if topic.path.lower() in temporary:
+            continue
         yield partial(_entity, "topic", topic.settings)
         yield from _policies(host, topic.path)
         for subscription in topic.subscriptions:
+            # Clients make theirs again.
+            if subscription.settings.affinity is not None:
+                continue
             yield partial(_entity, "subscription", subscription.settings)
             for rule in subscription.rules:
                 yield partial(_rule, subscription, rule)
