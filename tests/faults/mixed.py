@@ -1,8 +1,8 @@
 """Everything at once, with an account of every message: `make faults`, and a quick form in `make test`.
 
 Both receive modes, bodies of 10 B to 100 MB, slow and stalled readers, readers that vanish, HTTP and AMQP, entities
-that are deleted and created again under open links, clock changes, bits that are flipped on disk, orderly stops and
-kill -9. A seed determines what is done when.
+that are deleted and created again under open links, clock changes, bits that are flipped on disk, transactions that
+commit in steps and share bodies with other receivers, orderly stops and kill -9. A seed determines what is done when.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import kill
+import mixed_transactions
 from mixed_checker import FAULTS, Did, MixedReport, check
 from mixed_load import (
     PATIENCE_S,
@@ -60,8 +61,8 @@ QUICK = ("delete", "clock", "kill", "damage", "delete", "stop")
 
 
 def entities() -> str:
-    """The queues as TOML."""
-    return "".join(
+    """The queues and topics as TOML."""
+    return mixed_transactions.entities(kill.NAMESPACE) + "".join(
         f'[namespaces.{kill.NAMESPACE}.queues.{path}]\nlock_duration = "PT5M"\nmax_delivery_count = 2000\n'
         f"max_megabytes = 5120\nmax_message_bytes = {LARGE_BYTES}\n"
         + ("requires_duplicate_detection = true\n" if path == "ids" else "")
@@ -150,7 +151,8 @@ class Mixed:
     # --- what is done to it -----------------------------------------------------------------------------------------
 
     def kill(self) -> str:
-        time.sleep(self.rng.uniform(0.0, 0.5))
+        in_a_commit = self.rng.random() < 0.5 and self.run.committing.wait(5.0)
+        time.sleep(self.rng.uniform(0.0, 0.1 if in_a_commit else 0.5))
         self.end(orderly=False)
         self.start()
         return "killed and back"
@@ -244,6 +246,7 @@ class Mixed:
             PeekLock(run, CHURN),
             Churn(run, NEWS, NEWS_PATH),
             PeekLock(run, NEWS, path=NEWS_PATH),
+            *mixed_transactions.workers(run, usual, 0.1 if quick else 0.3),
         ]
         return found
 
@@ -297,7 +300,7 @@ class Mixed:
     def progress(self) -> None:
         """Wait until every reader has received something since the last step."""
         run = self.run
-        places = ("lock", "take", "slow-lock", "slow-take", "rest", "ids", CHURN, NEWS)
+        places = ("lock", "take", "slow-lock", "slow-take", "rest", "ids", "shared-b", "out", CHURN, NEWS)
         before = dict(run.seen)
         end = time.monotonic() + (PROGRESS_QUICK_S if self.quick else PATIENCE_S)
         while any(run.seen.get(place, 0) == before.get(place, 0) for place in places):
@@ -322,7 +325,8 @@ class Mixed:
         # The clock may have been days ahead when a message was scheduled.
         self.clock_set(self.clock_max_ms - self.run.clock_ms + DAY_MS)
         drain(self.run, [(KEPT[0], KEPT[0], Did.FOUND)], delete=False)
-        paths = [(path, path) for path in (*PLAIN, CHURN) if path != KEPT[0]] + [(NEWS_PATH, NEWS)]
+        paths = [(path, path) for path in (*PLAIN, CHURN) if path != KEPT[0]]
+        paths += [(NEWS_PATH, NEWS), *mixed_transactions.PATHS]
         drain(self.run, [(path, place, Did.FOUND) for path, place in paths])
         drain(self.run, [(f"{path}/$DeadLetterQueue", place, Did.FOUND_DEAD) for path, place in paths])
 

@@ -5,6 +5,8 @@ Each accepted message is received, or left, or was in an entity when that was de
 - Receive-and-delete has no answer. A reader that reads to the end loses nothing, over AMQP and over HTTP, but its last
   messages may come again after a kill or a stop. A reader that vanishes may lose as many bytes as its socket held.
 - What was sent or settled when the broker died is in doubt: both outcomes are allowed.
+- A transaction's messages are sent and settled all or none. If the broker died before it answered, what it sent tells
+  whether it was done: if nothing of that is there, nothing that it settled may be missing.
 - A refusal, a needless disconnection and an incomplete body are faults, whatever became of the message.
 """
 
@@ -31,6 +33,8 @@ class Did(enum.StrEnum):
     FOUND = "found"  # in the entity at the end
     FOUND_DEAD = "found-dead"  # in the dead-letter queue at the end
     DAMAGED = "damaged"  # a bit of its body was flipped on disk
+    BOUND = "bound"  # settled or sent in the transaction whose number is `amount`
+    ROLLED_BACK = "rolled-back"  # the transaction whose number is `amount`
     # Happened to an entity.
     VANISHED = "vanished"  # a reader left with up to `amount` bytes unread
     DELETING = "deleting"
@@ -81,6 +85,9 @@ class Fate:
     found: int = 0
     found_dead: int = 0
     came_back: bool = False
+    # The number of the last transaction that settled it, or of the one that sent it; 0 for none.
+    settled_in: int = 0
+    sent_in: int = 0
 
 
 @dataclass
@@ -100,6 +107,8 @@ class MixedReport:
     unread: int = 0
     kills: int = 0
     stops: int = 0
+    # Transactions of which it is known whether they were done.
+    transactions: int = 0
     lost: list[str] = field(default_factory=list)
     resurrected: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
@@ -120,7 +129,7 @@ class MixedReport:
             f"with their entity {self.deleted} + damaged {self.damaged} + in doubt {self.in_doubt} + unread "
             f"{self.unread}; "
             f"deliveries {self.received}, dead-lettered {self.buried}, kills {self.kills}, "
-            f"stops {self.stops}; LOST {len(self.lost)}, "
+            f"stops {self.stops}, transactions {self.transactions}; LOST {len(self.lost)}, "
             f"RESURRECTED {len(self.resurrected)}, UNEXPECTED {len(self.unexpected)}, FAULTS {len(self.faults)}"
         )
 
@@ -136,6 +145,9 @@ class Replay:
         # By entity: the bytes that readers may have lost when they vanished.
         self.unread_bytes: dict[str, int] = {}
         self.report = MixedReport()
+        # Transactions of which something was done, and of which something was not.
+        self._done: set[int] = set()
+        self._undone: set[int] = set()
 
     def note(self, at: int, entry: Entry) -> None:
         did, place, name, amount = entry
@@ -150,6 +162,8 @@ class Replay:
                 self._deleting[place] = at
             case Did.DELETED:
                 self.deletions.setdefault(place, []).append((self._deleting.pop(place), at))
+            case Did.ROLLED_BACK:
+                self._undone.add(amount)
             case Did.BROKEN | Did.REFUSED | Did.CUT:
                 self.report.faults.append(f"{did} {place}: {name}")
             case _:
@@ -165,8 +179,13 @@ class Replay:
                 fate.accepted_at = at if fate.accepted_at < 0 else fate.accepted_at
             case Did.DAMAGED:
                 fate.damaged = True
+            case Did.BOUND:
+                if fate.in_doubt:
+                    fate.settled_in = entry.amount
+                else:
+                    fate.sent_in = entry.amount
             case Did.COMPLETING | Did.BURYING:
-                fate.in_doubt = True
+                fate.in_doubt, fate.settled_in = True, 0
             case Did.COMPLETED:
                 fate.completed, fate.in_doubt = True, False
             case Did.BURIED:
@@ -177,6 +196,7 @@ class Replay:
             case _:
                 fate.came_back |= fate.completed or fate.buried or self._taken_for_good(fate)
                 fate.in_doubt = False
+                self._note_transactions(fate)
                 if entry.did is Did.RECEIVED:
                     fate.received += 1
                 elif entry.did is Did.TAKEN:
@@ -186,11 +206,21 @@ class Replay:
                 else:
                     fate.found += 1
 
+    def _note_transactions(self, fate: Fate) -> None:
+        """A message arrived: what sent it was done, what settled it was not."""
+        if fate.sent_in:
+            self._done.add(fate.sent_in)
+        if fate.settled_in:
+            self._undone.add(fate.settled_in)
+            fate.settled_in = 0
+
     def _taken_for_good(self, fate: Fate) -> bool:
         """Only within one run of the broker: across its end, the messages written last may be delivered once more."""
         return fate.taken_in == self.report.kills + self.report.stops
 
     def judge(self) -> MixedReport:
+        self.report.transactions = len(self._done | self._undone)
+        self.report.faults += [f"torn transaction {number}" for number in sorted(self._done & self._undone)]
         missing: dict[str, list[tuple[str, Fate]]] = {}
         for name, fate in self.fates.items():
             if self._count(name, fate):
@@ -229,7 +259,7 @@ class Replay:
             report.damaged += 1
         elif fate.glimpsed:
             report.taken += 1
-        elif fate.in_doubt and not fate.buried:
+        elif fate.in_doubt and not fate.buried and (not fate.settled_in or fate.settled_in in self._done):
             report.in_doubt += 1
         else:
             return True

@@ -85,6 +85,10 @@ class Run:
         self.faults = 0
         # The error of a worker that failed.
         self.failures: list[BaseException] = []
+        # Places whose messages are copies: each copy has a name of its own in the log.
+        self.copied: set[str] = set()
+        # Set while a transaction is being committed, and the ids of the messages it completes.
+        self.committing, self.in_transaction = threading.Event(), list[str]()
         self._lock = threading.Lock()
         self._number = 0
 
@@ -107,6 +111,12 @@ class Run:
         self.names[name] = name
         return name
 
+    def copy_name(self, place: str, name: str) -> str:
+        """A message's name in the log."""
+        if place not in self.copied:
+            return name
+        return self.names.setdefault(f"{name}@{place}", f"{name}@{place}")
+
     def message(self, name: str, **fields: Any) -> bytes:
         message = AmqpMessage()
         message.message_id = name
@@ -117,9 +127,10 @@ class Run:
 
     def seen_whole(self, did: Did, place: str, message: AmqpMessage, life: int) -> str:
         """Log a delivery from one run of the broker, and whether its body is the one that was sent."""
-        name = self.names.get(str(message.message_id), str(message.message_id))
+        sent = self.names.get(str(message.message_id), str(message.message_id))
+        name = self.copy_name(place, sent)
         self.log(did, place, name, life // 2)
-        if b"".join(message.data or []) != body_of(name, self.sizes.get(name, 0)):
+        if b"".join(message.data or []) != body_of(sent, self.sizes.get(sent, 0)):
             self.log(Did.BROKEN, place, name)
         return name
 

@@ -56,6 +56,33 @@ def test_a_good_log_is_good() -> None:
     assert report.to_json()["good"] is True
 
 
+def transaction(settled: str, out: str, number: int) -> list[Entry]:
+    """A transaction that completes one message and sends another, and to which nobody answered."""
+    return [
+        *sent(settled),
+        Entry(Did.RECEIVED, "q", settled, 0),
+        Entry(Did.COMPLETING, "q", settled),
+        Entry(Did.BOUND, "q", settled, number),
+        Entry(Did.SENT, "q", out, 100),
+        Entry(Did.BOUND, "q", out, number),
+    ]
+
+
+@pytest.mark.parametrize(("found", "good"), [(["out"], True), (["in"], True), ([], False), (["in", "out"], False)])
+def test_a_transaction_without_an_answer_is_done_or_not(found: list[str], good: bool) -> None:
+    seen = [Entry(Did.FOUND, "q", name, 1) for name in found]
+    report = check([*transaction("in", "out", 7), Entry(Did.KILLED), *seen])
+    assert report.good is good, report
+    assert (report.lost == ["in"]) is (not found)
+    assert (report.faults == ["torn transaction 7"]) is (len(found) == 2)
+
+
+def test_what_a_transaction_that_was_rolled_back_sent_is_torn() -> None:
+    rolled_back = [*transaction("in", "out", 7), Entry(Did.ROLLED_BACK, "q", "", 7)]
+    assert check([*rolled_back, Entry(Did.FOUND, "q", "in", 0)]).good
+    assert check([*rolled_back, Entry(Did.FOUND, "q", "out", 0)]).faults == ["torn transaction 7"]
+
+
 @pytest.mark.parametrize(
     ("planted", "kind", "name"),
     [

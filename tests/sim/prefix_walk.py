@@ -384,7 +384,7 @@ class Walk(TopicHouse):
         self.commit()
         meta = self.tables.rows[Table.META]
         assert not [key for key in meta if key.startswith((b"pending", b"deleted"))]
-        while sum(self.received(queue) for queue in self.queues()):
+        while sum(self.received(queue) for queue in self.queues()) or not self.facts.empty:
             self.commit()
         left = sum(len(entity.messages.schedule) + len(entity.messages.deferred) for entity in self.entities())
         assert len(self.tables.rows[Table.INDEX]) == left
