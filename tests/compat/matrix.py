@@ -16,7 +16,7 @@ PAGE = HERE.parents[1] / "docs" / "clients.md"
 MARK = "<!-- matrix -->"
 END = "<!-- /matrix -->"
 
-ORDER = ("python", "node", "java", "go", "jms", "rust")
+ORDER = ("python", "node", "java", "go", "dotnet", "jms", "rust")
 ROWS = {
     "send": "send and receive, properties, time to live",
     "batch": "100 messages in one batch, or in flight at once",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -57,7 +58,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """One client's program. `lacks` are cases it cannot have, with the reason."""
+    """One client's program. `lacks` are cases it cannot have, with the reason; `also` are cases only it has."""
 
     name: str
     client: str
@@ -65,6 +66,10 @@ class Program:
     build: tuple[tuple[str, ...], ...]
     command: tuple[str, ...]
     lacks: dict[str, str]
+    also: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    # The only system that its packages are made for; empty for any.
+    system: str = ""
 
     @property
     def cases(self) -> list[str]:
@@ -73,8 +78,13 @@ class Program:
     def ready(self) -> Path:
         """The folder in which it is built; skips the test when it cannot be."""
         missing = [tool for tool in self.tools if shutil.which(tool) is None]
+        here = f"{platform.system()} {platform.machine()}"
+        reason = ""
         if missing:
             reason = f"{' and '.join(missing)} not found: {self.client} cannot be run"
+        elif self.system not in ("", here):
+            reason = f"this is {here}, not {self.system}: {self.client} cannot be run"
+        if reason:
             if os.environ.get("CI") == "true":
                 pytest.fail(reason)
             pytest.skip(reason)
@@ -90,7 +100,7 @@ class Program:
         built = cache_folder() / f"{self.name}-{_digest(HERE / self.name)}"
         if not (built / ".built").exists():
             shutil.rmtree(built, ignore_errors=True)
-            shutil.copytree(HERE / self.name, built, ignore=shutil.ignore_patterns("target", "node_modules"))
+            shutil.copytree(HERE / self.name, built, ignore=shutil.ignore_patterns("target", "node_modules", "app"))
             for command in self.build:
                 done = subprocess.run(
                     command, cwd=built, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
@@ -107,7 +117,7 @@ class Program:
         return subprocess.Popen(
             [*command, *cases],
             cwd=built,
-            env={**os.environ, **settings},
+            env={**os.environ, **dict(self.environment), **settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -136,7 +146,7 @@ def cache_folder() -> Path:
 def _digest(folder: Path) -> str:
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not {"target", "node_modules"} & set(path.relative_to(folder).parts):
+        if path.is_file() and not {"target", "node_modules", "app"} & set(path.relative_to(folder).parts):
             found.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:16]
 
@@ -177,6 +187,25 @@ PROGRAMS = (
         (("go", "build", "-o", "compat", "."),),
         ("./compat",),
         {"transactions": "the client has none"},
+    ),
+    Program(
+        "dotnet",
+        "Azure.Messaging.ServiceBus 7.20.1 (.NET)",
+        ("node", "npm"),
+        (("npm", "ci", "--no-audit", "--no-fund", "--silent"), (sys.executable, "build.py")),
+        ("app/compat",),
+        {},
+        (
+            *("properties", "batch-delete", "processor", "session-processor", "rule-manager", "rule-types"),
+            *("queue-settings", "topic-settings", "subscription-settings", "runtime-properties"),
+            *("scope-settlements", "scope-dead-letter", "scope-deferred", "scope-schedule", "scope-cancel"),
+            *("scope-session-state", "scope-renew", "scope-reads", "scope-refused", "scope-subscription"),
+            *("scope-two-queues", "scope-cross-entity", "scope-parallel", "scope-processor"),
+            *("reasons", "unsigned-token"),
+        ),
+        # The runtime would need ICU otherwise.
+        (("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1"),),
+        "Linux x86_64",
     ),
     Program(
         "jms",

@@ -58,6 +58,11 @@ class Served:
     def ca_file(self) -> Path:
         return self.folder / "data" / "ca.pem"
 
+    def trust(self) -> None:
+        """Make the CA, which otherwise comes with the first TLS connection."""
+        command = [str(Path(sys.executable).with_name("twinbus")), "trust", "--data", "data"]
+        subprocess.run(command, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+
     def start(self) -> None:
         ready = self.folder / "ready.json"
         ready.unlink(missing_ok=True)

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -64,9 +63,7 @@ def _built_ahead(request: pytest.FixtureRequest) -> None:
 def broker(tmp_path: Path) -> Iterator[Served]:
     served = Served(tmp_path)
     served.start()
-    subprocess.run(
-        [str(Path(sys.executable).with_name("twinbus")), "trust", "--data", "data"], cwd=tmp_path, check=True
-    )
+    served.trust()
     yield served
     served.kill()
 
@@ -86,21 +83,36 @@ def record(program: Program, found: dict[str, bool]) -> None:
         file.write(json.dumps(matrix, indent=1, sort_keys=True) + "\n")
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_every_case(program: Program, broker: Served, tmp_path: Path) -> None:
-    built = program.ready()
-    running = program.start(built, program.cases, settings_for(broker, tmp_path))
+def run_cases(program: Program, broker: Served, folder: Path, **settings: str) -> tuple[dict[str, bool], str]:
+    """Run all cases of a program; return which of them worked, and what is wrong with the others."""
+    cases = [*program.cases, *program.also]
+    running = program.start(program.ready(), cases, {**settings_for(broker, folder), **settings})
     try:
         out, err = running.communicate(timeout=RUN_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         running.kill()
         out, err = running.communicate()
     found = {line["case"]: line for line in lines_of(out)}
-    record(program, {case: found.get(case, {}).get("ok", False) for case in program.cases})
-    wrong = {case: found.get(case, {"detail": "it never ended"}) for case in program.cases}
+    wrong = {case: found.get(case, {"detail": "it never ended"}) for case in cases}
     wrong = {case: line for case, line in wrong.items() if not line.get("ok")}
-    assert not wrong, f"{wrong}\n{err[-4000:]}"
+    return {case: case not in wrong for case in cases}, f"{wrong}\n{err[-4000:]}" if wrong else ""
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_every_case(program: Program, broker: Served, tmp_path: Path) -> None:
+    worked, wrong = run_cases(program, broker, tmp_path)
+    record(program, {case: worked[case] for case in program.cases})
+    assert not wrong, wrong
     assert set(program.cases) | set(program.lacks) == set(CASES)
+
+
+@pytest.mark.parametrize("transport", ["plain", "websocket"])
+@pytest.mark.parametrize(
+    "program", [program for program in PROGRAMS if program.name == "dotnet"], ids=lambda _: "dotnet"
+)
+def test_every_case_over_other_transports(program: Program, transport: str, broker: Served, tmp_path: Path) -> None:
+    _, wrong = run_cases(program, broker, tmp_path, COMPAT_TRANSPORT=transport)
+    assert not wrong, wrong
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
