@@ -172,11 +172,15 @@ SETTLEMENTS_BYTES_MAX: Final = 8 * 1024 * 1024  # modified properties in all set
 SESSIONS_PAGE_MAX: Final = 100
 EXPORT_PAGE_ITEMS: Final = 200  # each at most a few kilobytes
 RULES_PAGE_MAX: Final = 100
+REQUEST_VALUES_MAX: Final = 65_536  # in the body of a request, lists and maps with all they hold
+ANNOTATION_VALUES_MAX: Final = 8_192  # the same in the annotations, and in the footer, of a message
 
 # --- administration over HTTP -----------------------------------------------------------------------------------------
 ADMIN_BODY_BYTES_MAX: Final = 1024 * 1024
 ADMIN_XML_ELEMENTS_MAX: Final = 10_000
 ADMIN_XML_DEPTH_MAX: Final = 32
+ADMIN_XML_PIECE_BYTES_MAX: Final = 128 * 1024  # a tag with its attributes and the text behind it
+ADMIN_XML_NAME_CHARS_MAX: Final = 1_024  # of an element or attribute, with its namespace
 ADMIN_PAGE_ENTRIES_MAX: Final = 100
 ADMIN_COMMIT_TIMEOUT_MS: Final = 30_000
 
@@ -186,6 +190,8 @@ REST_TIMEOUT_S_MAX: Final = 120
 # Response headers: Python's HTTP client reads at most 100 lines of 64 KiB.
 REST_HEADERS_BYTES_MAX: Final = 60_000
 REST_PROPERTY_HEADERS_MAX: Final = 64
+REST_VALUES_MAX: Final = 8_192  # in a body that is answered as JSON; the encoded body is answered beyond
+REST_VALUE_BYTES_MAX: Final = 1024 * 1024  # the same
 
 # --- console ----------------------------------------------------------------------------------------------------------
 CONSOLE_LOGINS_MAX: Final = 1_000  # one more ends the login that has been idle longest
@@ -213,6 +219,9 @@ CONSOLE_DELAY_S_MAX: Final = 365 * 86_400
 CONSOLE_BODY_BYTES_MAX: Final = 64 * 1024  # displayed; the full body can be downloaded
 CONSOLE_TEXT_CHARS_MAX: Final = 2_000
 CONSOLE_PROPERTIES_MAX: Final = 200
+CONSOLE_VALUES_MAX: Final = 4_096  # in a body that is displayed decoded
+CONSOLE_ROW_VALUES_MAX: Final = 2_048  # in the properties of a message in a list
+CONSOLE_PREVIEW_VALUES_MAX: Final = 256  # in a body that a list shows, or that a search decodes
 CONSOLE_COPIES_MAX: Final = 100
 CONSOLE_PURGE_MESSAGES_MAX: Final = 50_000  # per request
 CONSOLE_BACKLOG_QUEUES_MAX: Final = 100

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp import decode, decode_all, encode, skip
+from twinbus.amqp.codec import count_values
 from twinbus.amqp.types import (
     Array,
     Byte,
@@ -349,3 +350,45 @@ def test_subclasses_take_the_form_of_their_base() -> None:
     assert encode(Label("x")) == encode("x")
     assert encode((1, 2)) == encode([1, 2])
     assert encode(bytearray(b"x")) == encode(memoryview(b"x")) == encode(b"x")
+
+
+def parts_of(value: Any) -> int:
+    """The values that a decoded value consists of."""
+    if isinstance(value, Described):
+        return 1 + parts_of(value.descriptor) + parts_of(value.value)
+    if isinstance(value, dict):
+        return 1 + sum(parts_of(key) + parts_of(item) for key, item in value.items())
+    if isinstance(value, list) and not isinstance(value, Array):
+        return 1 + sum(map(parts_of, value))
+    return 1
+
+
+@given(VALUES, st.integers(0, 30))
+def test_the_values_of_a_value_are_counted_without_decoding_it(value: Any, most: int) -> None:
+    raw = b"xx" + encode(value) + b"yy"
+    count = count_values(raw, 2, 10**6)
+    if not has_array(value):
+        assert count == parts_of(value)
+        assert count_values(raw, 2, most) == min(count, most + 1)
+    else:
+        assert count >= parts_of(value)
+
+
+def has_array(value: Any) -> bool:
+    if isinstance(value, Array):
+        return True
+    if isinstance(value, Described):
+        return has_array(value.descriptor) or has_array(value.value)
+    if isinstance(value, dict):
+        return any(has_array(key) or has_array(item) for key, item in value.items())
+    return isinstance(value, list) and any(map(has_array, value))
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_can_be_counted(raw: bytes) -> None:
+    assert 0 <= count_values(raw, 0, 100) <= 200
+
+
+def test_counting_stops_early() -> None:
+    raw = encode([[]] * 60_000)
+    assert count_values(raw, 0, 100) == 101

@@ -113,3 +113,28 @@ def test_short_lists_are_padded() -> None:
 def test_sections_of_the_wrong_kind_are_refused(payload: bytes) -> None:
     with pytest.raises(DecodeError):
         AmqpMessage.decode(payload)
+
+
+def test_a_body_with_many_values_stays_encoded() -> None:
+    for body in (AmqpMessage.of_value([[1, 2]] * 20), AmqpMessage(sequences=[[1] * 30, [2] * 30])):
+        body.message_id = "m"
+        payload = body.encode()
+        assert AmqpMessage.decode(payload, 100).encoded is None
+        some = AmqpMessage.decode(payload, 50)
+        assert some.message_id == "m"
+        assert (some.value, some.has_value, some.sequences) == (None, False, None)
+        assert some.encoded is not None
+        assert payload.endswith(some.encoded)
+        assert some.body_bytes == len(some.encoded)
+        assert some.encode() == payload
+
+
+def test_annotations_with_many_values_are_an_error_or_unreadable() -> None:
+    message = AmqpMessage.of_data(b"x")
+    message.message_annotations = {Symbol("a"): [1] * 100}
+    payload = message.encode()
+    with pytest.raises(DecodeError, match="more than 50 values"):
+        AmqpMessage.decode(payload, 50)
+    found, unreadable = AmqpMessage.decode_readable(payload, 50)
+    assert found.data == [b"x"]
+    assert list(unreadable) == ["message-annotations"]

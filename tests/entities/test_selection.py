@@ -20,10 +20,10 @@ COLORS = ["red", "blue", "Red", 1, 1.0, True, None]
 TEXTS = [
     "color = 'red'",
     "color LIKE '%e_%'",
-    "NOT (size > 5)",
-    "size / 0 = 1",
+    "NOT (weight > 5)",
+    "weight / 0 = 1",
     "colour IS NULL",
-    "size > 2 OR color = 1",
+    "weight > 2 OR color = 1",
 ]
 ACTIONS = [None, None, "SET seen = 'yes'", "SET n = 1 / 0", "REMOVE color; SET sys.Label = 'x'"]
 
@@ -37,14 +37,14 @@ def any_rule(name: str, chance: random.Random) -> Rule:
             return rule(name, FalseFilter(), action)
         case 2:
             return rule(name, chance.choice(TEXTS), action)
-    names = chance.sample(["color", "Color", "size", "a", "b"], chance.randrange(1, 4))
+    names = chance.sample(["color", "Color", "weight", "a", "b"], chance.randrange(1, 4))
     values = {each: chance.choice(COLORS[:-1]) for each in names if each != "Color" or "color" not in names}
     label = chance.choice([None, None, "a"])
     return rule(name, CorrelationFilter(label=label, properties=values), action)
 
 
 def any_view(chance: random.Random) -> JsonView:
-    names = chance.sample(["color", "COLOR", "size", "a", "B"], chance.randrange(5))
+    names = chance.sample(["color", "COLOR", "weight", "a", "B"], chance.randrange(5))
     properties: dict[str, Any] = {name: chance.choice([*COLORS, 7]) for name in names}
     if chance.random() < 0.1:
         properties["unreadable"] = True

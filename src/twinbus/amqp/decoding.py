@@ -330,3 +330,39 @@ def _skip(buf: bytes, offset: int, depth: int) -> int:
     if width < 0:
         raise DecodeError(f"0x{code:02x} is not an AMQP type")
     return offset + width
+
+
+# --- counting -------------------------------------------------------------------------------------------------------
+
+
+def count_values(buf: bytes, offset: int, most: int) -> int:
+    """Count the values that decoding the one at `offset` would create, itself included, but not far beyond `most`.
+    Bytes that cannot be decoded end the count."""
+    count = 0
+    try:
+        end = skip(buf, offset)
+        # A value's parts follow its constructor, so that one pass over all constructors meets everything.
+        while offset < end and count <= most:
+            code = buf[offset]
+            high = code >> 4
+            offset += 1
+            count += 1
+            if code == 0x00:
+                continue
+            if high == 0xC:
+                offset += 2
+            elif high == 0xD:
+                offset += 8
+            elif high == 0xE or high == 0xF:
+                start, offset = offset, _skip(buf, offset - 1, 0)
+                # Items have no constructors. Those that hold others are at most as many as their bytes.
+                count += offset - start
+            elif high == 0xA:
+                offset += 1 + buf[offset]
+            elif high == 0xB:
+                offset += 4 + int(_U32.unpack_from(buf, offset)[0])
+            else:
+                offset += WIDTHS[code]
+    except (IndexError, KeyError, struct.error, DecodeError):
+        pass
+    return count

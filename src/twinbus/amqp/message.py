@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinbus.amqp import sections
-from twinbus.amqp.codec import encode, encode_into
+from twinbus.amqp.codec import count_values, encode, encode_into, skip
 from twinbus.amqp.reader import (
     Sections,
     Span,
@@ -65,12 +65,14 @@ class AmqpMessage:
     # The Service Bus session id for replies.
     reply_to_group_id: str | None = None
     application_properties: dict[str, Any] | None = None
-    # The body is one of these: binaries of data sections, lists of sequence sections, or a single value.
+    # The body is one of these: binaries of data sections, lists of sequence sections, a single value, or the encoded
+    # sections of a body with more values than its reader wants.
     data: list[bytes] | None = None
     sequences: list[list[Any]] | None = None
     value: Any = None
     # Distinguishes a body of value null from no body.
     has_value: bool = False
+    encoded: bytes | None = None
     footer: dict[Any, Any] | None = None
 
     @classmethod
@@ -84,18 +86,20 @@ class AmqpMessage:
         return cls(data=list(binaries))
 
     @classmethod
-    def decode(cls, payload: bytes) -> AmqpMessage:
+    def decode(cls, payload: bytes, values_max: int | None = None, body_values_max: int | None = None) -> AmqpMessage:
+        """Decode a message. A body with more than `values_max` values, or its own maximum, stays encoded; any other
+        section with so many is an error."""
         message = cls()
-        message._take(payload, None)
+        message._take(payload, None, values_max, body_values_max)
         return message
 
     @classmethod
-    def decode_readable(cls, payload: bytes) -> tuple[AmqpMessage, dict[str, bytes]]:
+    def decode_readable(cls, payload: bytes, values_max: int | None = None) -> tuple[AmqpMessage, dict[str, bytes]]:
         """Decode what can be decoded; return the bytes of unreadable sections by name. For callers that must show any
         message, whatever its sender wrote."""
         message = cls()
         unreadable: dict[str, bytes] = {}
-        message._take(payload, unreadable)
+        message._take(payload, unreadable, values_max, None)
         return message, unreadable
 
     @property
@@ -103,6 +107,8 @@ class AmqpMessage:
         """The size of the body alone: of its data or text or, for any other value, of its encoding."""
         if self.data is not None:
             return sum(map(len, self.data))
+        if self.encoded is not None:
+            return len(self.encoded)
         if self.sequences is not None:
             return sum(len(encode(each)) for each in self.sequences)
         if self.value is None:
@@ -111,12 +117,23 @@ class AmqpMessage:
             return len(self.value.encode(errors="surrogatepass"))
         return len(self.value if isinstance(self.value, bytes) else encode(self.value))
 
-    def _take(self, payload: bytes, unreadable: dict[str, bytes] | None) -> None:
+    def _take(
+        self,
+        payload: bytes,
+        unreadable: dict[str, bytes] | None,
+        values_max: int | None,
+        body_values_max: int | None,
+    ) -> None:
         for name, span in zip(Sections._fields, spans(payload), strict=True):
             if span is None:
                 continue
             try:
-                if name == "properties":
+                most = body_values_max if name == "body" and body_values_max is not None else values_max
+                if most is not None and _holds_more(payload, span, most):
+                    if name != "body":
+                        raise DecodeError(f"a section holds more than {most} values")
+                    self.encoded = payload[span[0] : span[1]]
+                elif name == "properties":
                     (
                         self.message_id,
                         self.user_id,
@@ -177,6 +194,8 @@ class AmqpMessage:
         elif self.sequences is not None:
             for sequence in self.sequences:
                 buf += b"\x00\x53\x76" + encode(sequence)
+        elif self.encoded is not None:
+            buf += self.encoded
         elif self.has_value:
             buf += b"\x00\x53\x77"
             encode_into(buf, self.value)
@@ -199,6 +218,19 @@ class AmqpMessage:
             _typed(UInt, self.group_sequence),
             self.reply_to_group_id,
         ]
+
+
+def _holds_more(payload: bytes, span: Span, most: int) -> bool:
+    """Whether a section, or several of one kind, hold more than so many values."""
+    offset, end = span
+    if end - offset <= most:
+        return False
+    count = 0
+    while offset < end and count <= most:
+        offset = section_kind(payload, offset)[1]
+        count += count_values(payload, offset, most - count)
+        offset = skip(payload, offset)
+    return count > most
 
 
 def _typed(kind: type[Symbol | Timestamp | UByte | UInt], value: Any) -> Any:

@@ -50,6 +50,7 @@ from twinbus.errors import (
 from twinbus.ledger.words import Kind
 from twinbus.limits import (
     FAN_OUT_COPIES_MAX,
+    REQUEST_VALUES_MAX,
     STRANGER_TRANSACTIONS_MAX,
     TRANSACTION_MESSAGES_MAX,
     TRANSACTION_MS_MAX,
@@ -489,7 +490,7 @@ def _end(transaction: Transaction) -> None:
 def _command(payload: bytes | None) -> tuple[int, list[Any]]:
     if payload is None:
         raise ArgumentError("The request to the coordinator is too large.")
-    value = AmqpMessage.decode(payload).value
+    value = AmqpMessage.decode(payload, REQUEST_VALUES_MAX).value
     if not isinstance(value, Described) or not isinstance(value.value, list):
         raise ArgumentError("The coordinator takes declare and discharge.")
     code = _CODES.get(value.descriptor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twinbus.amqp.codec import encode
+from twinbus.amqp.codec import count_values, encode
 from twinbus.amqp.reader import (
     IDENTITY,
     TIMES,
@@ -20,6 +20,7 @@ from twinbus.amqp.reader import (
     mapped,
     plain_text,
     read_properties,
+    section_kind,
     spans,
 )
 from twinbus.amqp.sections import ABSOLUTE_EXPIRY, CONTENT_TYPE, CREATION, GROUP_ID, MESSAGE_ID, timestamp
@@ -39,6 +40,7 @@ from twinbus.broker.messages.stored_head import (
 from twinbus.entities.message import NewMessage
 from twinbus.errors import ArgumentError, DecodeError
 from twinbus.limits import (
+    ANNOTATION_VALUES_MAX,
     APPLICATION_PROPERTIES_BYTES_MAX,
     APPLICATION_PROPERTY_BYTES_MAX,
     BATCH_MESSAGES_MAX,
@@ -170,8 +172,18 @@ class Intake:
         )
 
 
+def _check_values(payload: bytes, span: Span) -> None:
+    """Refuse a section that would take many times its bytes, decoded."""
+    if span[1] - span[0] <= ANNOTATION_VALUES_MAX:
+        return
+    start = section_kind(payload, span[0])[1]
+    if count_values(payload, start, ANNOTATION_VALUES_MAX) > ANNOTATION_VALUES_MAX:
+        raise ArgumentError(f"The annotations, or the footer, hold more than {ANNOTATION_VALUES_MAX} values.")
+
+
 def _footer(payload: bytes, span: Span) -> bytes:
     """The footer with symbols as keys: some clients write strings, but readers expect symbols, as AMQP says."""
+    _check_values(payload, span)
     found = decode_section(payload, span)
     if not isinstance(found, dict) or not any(type(key) is str for key in found):
         return payload[span[0] : span[1]]
@@ -224,6 +236,7 @@ def _header(payload: bytes, span: Span | None) -> tuple[int, int, int]:
 
 def _annotations(payload: bytes, span: Span, delays: bool) -> tuple[bytes, int, int | None, str | None]:
     """The sender's annotations as encoded pairs, their number, the scheduled time and the partition key."""
+    _check_values(payload, span)
     pairs: list[bytes] = []
     scheduled_ms: int | None = None
     partition_key: str | None = None

@@ -28,7 +28,7 @@ from twinbus.amqp.types import Int, Symbol
 from twinbus.broker.memory import MemoryKind
 from twinbus.broker.slices import Work, pause_if_over
 from twinbus.errors import ProtocolError
-from twinbus.limits import RESPONSES_WAITING_MAX
+from twinbus.limits import REQUEST_VALUES_MAX, RESPONSES_WAITING_MAX
 
 if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
@@ -129,7 +129,7 @@ class RequestLink:
             return None
         try:
             self._handler.check(event.payload)
-            message = AmqpMessage.decode(event.payload)
+            message = AmqpMessage.decode(event.payload, REQUEST_VALUES_MAX)
         except ProtocolError as error:
             if not event.settled:
                 session.settle(event.delivery_id, state_rejected(tracker.wire_error(error, self._node)))

@@ -13,12 +13,18 @@ from hypothesis import strategies as st
 from tests.broker.http.admin.desk import body
 from twinbus.broker.http.admin.errors import AdminError
 from twinbus.broker.http.admin.feed import Entry, Page, Site, entry_text, feed_text
-from twinbus.broker.http.admin.xml_in import description_in, values_of
+from twinbus.broker.http.admin.xml_in import _BoundedTree, description_in, values_of
 from twinbus.broker.http.admin.xml_out import ATOM, SERVICE, element, escaped, moment
 from twinbus.entities.setting import QUEUE
 from twinbus.entities.settings import SETTINGS_OF
 from twinbus.errors import ArgumentError
-from twinbus.limits import ADMIN_BODY_BYTES_MAX, UNLIMITED_MS
+from twinbus.limits import (
+    ADMIN_BODY_BYTES_MAX,
+    ADMIN_XML_ELEMENTS_MAX,
+    ADMIN_XML_NAME_CHARS_MAX,
+    ADMIN_XML_PIECE_BYTES_MAX,
+    UNLIMITED_MS,
+)
 
 
 def read(inner: str) -> dict[str, object]:
@@ -147,9 +153,43 @@ def test_a_body_of_countless_elements_is_refused_while_it_is_read(text: bytes) -
     gc.collect()
     tracemalloc.start()
     try:
-        with pytest.raises(ArgumentError, match="nested deeper"):
+        with pytest.raises(ArgumentError, match="more than"):
             description_in(text)
         _, highest_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert highest_bytes < 8 * len(text)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<a " + " ".join(f'b{number}="x"' for number in range(ADMIN_XML_ELEMENTS_MAX)) + "/>",
+        "<a " + " ".join(f'b{number}="x"' for number in range(20_000)) + "/>",
+        "<!---->" * 50_000,
+        "<?a?>" * 50_000,
+        "x" * (ADMIN_XML_PIECE_BYTES_MAX + 1),
+        f'<a xmlns="{"x" * ADMIN_XML_NAME_CHARS_MAX}"/>',
+        f'<a xmlns:p="{"x" * ADMIN_XML_NAME_CHARS_MAX}" p:b="x"/>',
+    ],
+    ids=["attributes", "a long tag", "comments", "instructions", "a long text", "a long name", "a long attribute"],
+)
+def test_what_costs_more_than_its_bytes_is_refused(inner: str) -> None:
+    with pytest.raises(ArgumentError, match="more than"):
+        read(inner)
+
+
+def test_a_long_namespace_is_not_written_into_every_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = 0
+    start = _BoundedTree.start
+
+    def counting(self: _BoundedTree, tag: str, attributes: dict[str, str]) -> ElementTree.Element:
+        nonlocal started
+        started += 1
+        return start(self, tag, attributes)
+
+    monkeypatch.setattr(_BoundedTree, "start", counting)
+    space = "x" * 100_000
+    with pytest.raises(ArgumentError, match="a name with more than"):
+        description_in(f'<entry xmlns="{space}">{"<e/>" * 9_000}</entry>'.encode())
+    assert started == 1

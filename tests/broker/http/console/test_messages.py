@@ -17,7 +17,13 @@ from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import AmqpError, state_rejected
 from twinbus.amqp.types import Described, Symbol, Timestamp
 from twinbus.entities.settings import QueueSettings
-from twinbus.limits import CONSOLE_BODY_BYTES_MAX, CONSOLE_MESSAGES_PAGE, CONSOLE_PROPERTIES_MAX, CONSOLE_TEXT_CHARS_MAX
+from twinbus.limits import (
+    CONSOLE_BODY_BYTES_MAX,
+    CONSOLE_MESSAGES_PAGE,
+    CONSOLE_PROPERTIES_MAX,
+    CONSOLE_TEXT_CHARS_MAX,
+    CONSOLE_VALUES_MAX,
+)
 from twinbus.testing import Broker
 
 HOSTILE = "<script>alert('owned')</script><img src=x onerror=alert(1)>\u202e\x00"
@@ -203,3 +209,37 @@ def test_dead_letters_tell_why(broker: Broker, window: Window) -> None:
     found = window.get("message", entity="q", part="dead", seq=1).json
     assert found["reason"] == "Bad"
     assert json.dumps(found), "all of it is JSON"
+
+
+def test_a_body_with_many_values_is_shown_encoded(broker: Broker, window: Window) -> None:
+    few, many = AmqpMessage.of_value([0] * 1_000), AmqpMessage.of_value([[]] * (CONSOLE_VALUES_MAX + 1))
+    sent(broker, few, many)
+    rows = window.get("messages", entity="q").json["rows"]
+    assert [row["preview"] for row in rows] == ["(a value with many parts)"] * 2
+    assert [row.get("unreadable") for row in rows] == [None, None]
+    assert detail(window)["body"]["kind"] == "value"
+    found = window.get("message", entity="q", seq=2).json["body"]
+    assert (found["kind"], base64.b64decode(found["base64"])) == ("encoded value", many.encode())
+    assert window.get("body", entity="q", seq=1).body == b"[" + b", ".join([b"0"] * 1_000) + b"]"
+    # A changed copy of it keeps its body, which cannot be edited.
+    assert window.post("resend", entity="q", seq="2", subject="again", keep=True).status == 200
+    assert window.get("body", entity="q", seq=3).body == window.get("body", entity="q", seq=2).body
+    assert window.post("resend", entity="q", seq="2", body="text", keep=True).status != 200
+
+
+def test_a_page_decodes_few_values_whatever_the_bodies_hold(
+    broker: Broker, window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent(broker, *[AmqpMessage.of_value([[]] * 15_000) for _ in range(20)])
+    counts: list[int] = []
+    decode = AmqpMessage.decode
+
+    def counting(payload: bytes, *most: int | None) -> AmqpMessage:
+        found = decode(payload, *most)
+        counts.append(0 if found.value is None else len(found.value))
+        return found
+
+    monkeypatch.setattr(AmqpMessage, "decode", counting)
+    assert len(window.get("messages", entity="q").json["rows"]) == 20
+    assert len(window.get("messages", entity="q", search="x", field="").json["rows"]) == 0
+    assert sum(counts) == 0

@@ -13,11 +13,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.broker.peer import Peer, body_of, decoded, text
+from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.types import Symbol
 from twinbus.auth.policies import Policy, Right
 from twinbus.auth.sas import sign
 from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.entities.settings import QueueSettings
+from twinbus.limits import REST_VALUE_BYTES_MAX, REST_VALUES_MAX
 from twinbus.testing import Broker
 
 KEY = "bm90LWEtcmVhbC1rZXk="
@@ -49,6 +51,7 @@ def ask(broker: Broker, method: str, path: str, body: bytes | str = b"", **heade
 def broker() -> Iterator[Broker]:
     queues = [QueueSettings(path=path) for path in ("q", "a/b", "wait", "locks", "batch", "empty")]
     queues += [QueueSettings(path="s", requires_session=True), QueueSettings(path="small", max_megabytes=1)]
+    queues.append(QueueSettings(path="large", max_message_bytes=4 * 1024 * 1024))
     with Broker([NamespaceConfig("contoso", queues=queues)]) as broker:
         yield broker
 
@@ -228,3 +231,21 @@ def test_rights() -> None:
         assert ask(broker, "POST", "/q/messages", "x", Authorization=token("sender")).status == 201
         assert ask(broker, "DELETE", "/q/messages/head?timeout=0", Authorization=token("sender")).status == 401
         assert ask(broker, "DELETE", "/q/messages/head", Authorization=token("listener")).status == 200
+
+
+def test_a_value_too_large_for_json_is_answered_encoded(broker: Broker) -> None:
+    small = AmqpMessage.of_value([[1]] * 100)
+    many = AmqpMessage.of_value([[]] * (REST_VALUES_MAX + 1))
+    long = AmqpMessage.of_value(["\0" * REST_VALUE_BYTES_MAX])
+    text_value = AmqpMessage.of_value("x" * (REST_VALUE_BYTES_MAX + 1))
+    with Peer(broker) as peer:
+        sender = peer.sender("large")
+        for message in (small, many, long, text_value):
+            peer.send(sender, message)
+    found = [ask(broker, "DELETE", "/large/messages/head?timeout=5") for _ in range(4)]
+    assert [answer.status for answer in found] == [200] * 4
+    assert json.loads(found[0].body) == [[1]] * 100
+    assert [found[1].body, found[2].body] == [many.encode(), long.encode()]
+    assert found[3].body == text_value.value.encode()
+    encoded = ["Twinbus-Unreadable" in answer.headers for answer in found]
+    assert encoded == [False, True, True, False]

@@ -17,7 +17,13 @@ from twinbus.broker.http.admin.xml_out import ATOM, INSTANCE, SERVICE
 from twinbus.durations import parse_ms
 from twinbus.entities.setting import DURATION, FLAG, NUMBER
 from twinbus.errors import ArgumentError, ConfigError
-from twinbus.limits import ADMIN_BODY_BYTES_MAX, ADMIN_XML_DEPTH_MAX, ADMIN_XML_ELEMENTS_MAX
+from twinbus.limits import (
+    ADMIN_BODY_BYTES_MAX,
+    ADMIN_XML_DEPTH_MAX,
+    ADMIN_XML_ELEMENTS_MAX,
+    ADMIN_XML_NAME_CHARS_MAX,
+    ADMIN_XML_PIECE_BYTES_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +38,10 @@ _SHOWN_CHARS = 60
 
 
 class _BoundedTree(TreeBuilder):
-    """A tree with a bounded number of elements: an element takes many times the memory of its tags."""
+    """A tree with a bounded number of elements: an element takes many times the memory of its tags.
+
+    Names are bounded, too: the parser writes the whole namespace into each of them, so that one long namespace costs as
+    much as a long body for each element and attribute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,10 +50,12 @@ class _BoundedTree(TreeBuilder):
 
     def start(self, tag: str, attributes: dict[str, str], /) -> Element:
         self._depth += 1
-        self._count += 1
+        self._count += 1 + len(attributes)
+        if len(tag) > ADMIN_XML_NAME_CHARS_MAX or any(len(name) > ADMIN_XML_NAME_CHARS_MAX for name in attributes):
+            raise ArgumentError(f"The body has a name with more than {ADMIN_XML_NAME_CHARS_MAX} characters.")
         if self._depth > ADMIN_XML_DEPTH_MAX or self._count > ADMIN_XML_ELEMENTS_MAX:
-            text = f"more than {ADMIN_XML_ELEMENTS_MAX} elements, or is nested deeper than {ADMIN_XML_DEPTH_MAX}"
-            raise ArgumentError(f"The body has {text}.")
+            text = f"more than {ADMIN_XML_ELEMENTS_MAX} elements and attributes, or is nested deeper"
+            raise ArgumentError(f"The body has {text} than {ADMIN_XML_DEPTH_MAX}.")
         return super().start(tag, attributes)
 
     def end(self, tag: str, /) -> Element:
@@ -58,6 +69,10 @@ def description_in(body: bytes) -> tuple[str, Element]:
         raise AdminError(413, f"The body has {len(body)} bytes; it may have {ADMIN_BODY_BYTES_MAX}.")
     if not body.strip():
         raise ArgumentError("The body is empty; an ATOM entry with a description is needed.")
+    # Comments, instructions and attributes cost time, too, and the parser does not report them in time.
+    many = body.count(b"<") > 4 * ADMIN_XML_ELEMENTS_MAX
+    if many or max(map(len, body.split(b"<"))) > ADMIN_XML_PIECE_BYTES_MAX:
+        raise ArgumentError(f"The body has too many tags, or one with more than {ADMIN_XML_PIECE_BYTES_MAX} bytes.")
     try:
         parser = DefusedXMLParser(target=_BoundedTree(), forbid_dtd=True)
         parser.feed(body)

@@ -96,7 +96,8 @@ def _set_body(message: AmqpMessage, body: str) -> None:
     if message.has_value and isinstance(message.value, str):
         message.value = body
         return
-    if message.data is None and (message.sequences is not None or message.value is not None):
+    structured = message.sequences is not None or message.value is not None or message.encoded is not None
+    if message.data is None and structured:
         raise NotAllowedError("The body is an AMQP value, not text: it can be sent again, but not edited.")
     message.data, message.value, message.has_value = [content], None, False
 

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from twinbus.amqp.codec import encode
 from twinbus.amqp.message import AmqpMessage
 from twinbus.auth.policies import Right
 from twinbus.broker.http.console.answers import Refused
@@ -31,8 +32,13 @@ from twinbus.ledger.words import Kind
 from twinbus.limits import (
     CONSOLE_BODY_BYTES_MAX,
     CONSOLE_MESSAGES_PAGE,
+    CONSOLE_PREVIEW_VALUES_MAX,
+    CONSOLE_ROW_VALUES_MAX,
     CONSOLE_SEARCH_MESSAGES_MAX,
+    CONSOLE_VALUES_MAX,
     PEEK_BYTES_MAX,
+    REST_VALUE_BYTES_MAX,
+    REST_VALUES_MAX,
     SESSIONS_PAGE_MAX,
 )
 
@@ -100,7 +106,7 @@ def messages(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
             if wanted is None and not session:
                 rows.append(_row(message, payload))
                 continue
-            known = decoded_message(payload)
+            known = _decoded_row(payload)
             if known is None or (session and id_text(known.group_id) != session):
                 continue
             if wanted is None or wanted(known, content_of(known)[1]):
@@ -155,7 +161,7 @@ def body(visitor: Visitor, query: Mapping[str, str]) -> tuple[str, bytes]:
     """A file name and the whole body."""
     host, queue = _place(visitor, query)
     found, payload = one(host, queue, number(query, "seq", 0))
-    decoded = decoded_message(payload)
+    decoded = decoded_message(payload, REST_VALUES_MAX)
     return f"message-{found.seq}.bin", payload if decoded is None else content_of(decoded)[1]
 
 
@@ -205,11 +211,14 @@ def _head(message: QueuedMessage) -> dict[str, Any]:
 
 def _row(message: QueuedMessage, payload: bytes) -> dict[str, Any]:
     shown = _head(message)
-    decoded = decoded_message(payload)
+    decoded = _decoded_row(payload)
     if decoded is None:
         return shown | {"unreadable": True}
     own = decoded.application_properties or {}
-    content = content_of(decoded)[1][: 4 * _PREVIEW_CHARS]
+    if decoded.encoded is None:
+        content = content_of(decoded)[1][: 4 * _PREVIEW_CHARS]
+    else:
+        content = b"(a value with many parts)"
     return shown | {
         "id": id_text(decoded.message_id),
         "subject": id_text(decoded.subject),
@@ -227,10 +236,17 @@ def _told(own: dict[str, Any], name: str) -> str | None:
     return None if value is None else text(value)
 
 
-def decoded_message(payload: bytes) -> AmqpMessage | None:
-    """The decoded message; None if it is not valid AMQP."""
+def _decoded_row(payload: bytes) -> AmqpMessage | None:
+    """A message as far as a list shows it: there may be many in one answer."""
+    return decoded_message(payload, CONSOLE_ROW_VALUES_MAX, CONSOLE_PREVIEW_VALUES_MAX)
+
+
+def decoded_message(
+    payload: bytes, values_max: int = CONSOLE_VALUES_MAX, body_values_max: int | None = None
+) -> AmqpMessage | None:
+    """The decoded message; None if it is not valid AMQP. A body with too many values stays encoded."""
     try:
-        return AmqpMessage.decode(payload)
+        return AmqpMessage.decode(payload, values_max, body_values_max)
     except _UNREADABLE:
         return None
 
@@ -239,6 +255,12 @@ def content_of(decoded: AmqpMessage) -> tuple[str, bytes]:
     """The kind of the body, and its bytes."""
     if decoded.data is not None:
         return "data", b"".join(decoded.data)
+    if decoded.encoded is not None:
+        return "encoded value", decoded.encoded
+    if not isinstance(decoded.value, str | bytes) and decoded.body_bytes > REST_VALUE_BYTES_MAX:
+        # As JSON it could take many times the memory.
+        parts = [decoded.value] if decoded.sequences is None else decoded.sequences
+        return "encoded value", b"".join(map(encode, parts))
     if decoded.sequences is not None:
         return "sequence", json.dumps(plain_of(decoded.sequences), ensure_ascii=False).encode("utf-8", "replace")
     value = decoded.value

@@ -7,7 +7,7 @@ Everything the sender wrote is shown, because a destructive read deletes it:
 - A content type that is not a valid header value becomes `ContentType` in BrokerProperties. Application properties
   whose names are not valid header names, are reserved, or are too many share the JSON object `Twinbus-Properties`.
 - A section that cannot be decoded is in the JSON object `Twinbus-Unreadable` in base64; for a body that cannot be
-  decoded the answer contains the encoded bytes.
+  decoded, or is a value too large for JSON, the answer contains the encoded bytes.
 - A message that does not fit into headers is refused; it can be received over AMQP.
 """
 
@@ -22,10 +22,16 @@ from email.utils import format_datetime
 from typing import Any, Final, NamedTuple
 
 from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.reader import locate
 from twinbus.amqp.types import Described, Timestamp
 from twinbus.broker.http.admin.errors import AdminError
 from twinbus.broker.http.rest.properties import ANNOTATIONS, BROKER_PROPERTIES, HTTP_HEADERS, TEXTS
-from twinbus.limits import REST_HEADERS_BYTES_MAX, REST_PROPERTY_HEADERS_MAX
+from twinbus.limits import (
+    REST_HEADERS_BYTES_MAX,
+    REST_PROPERTY_HEADERS_MAX,
+    REST_VALUE_BYTES_MAX,
+    REST_VALUES_MAX,
+)
 
 _PROPERTIES: Final = "Twinbus-Properties"
 _UNREADABLE: Final = "Twinbus-Unreadable"
@@ -45,7 +51,7 @@ class Rendered(NamedTuple):
 
 def rendered(payload: bytes, state: str, lock: tuple[str, int] | None) -> Rendered:
     """Render a message for HTTP; `lock` is its token and the lock's end in ms."""
-    message, unreadable = AmqpMessage.decode_readable(payload)
+    message, unreadable = AmqpMessage.decode_readable(payload, REST_VALUES_MAX)
     shown = _broker_properties(message, state, lock)
     headers = {BROKER_PROPERTIES: ""}
     if message.content_type is not None:
@@ -56,7 +62,10 @@ def rendered(payload: bytes, state: str, lock: tuple[str, int] | None) -> Render
             shown["ContentType"] = content_type
     headers[BROKER_PROPERTIES] = _json(shown)
     headers |= _property_headers(message.application_properties or {})
-    body = unreadable.pop("body", None)
+    body = unreadable.pop("body", message.encoded)
+    span = locate(payload).body
+    if body is None and span is not None and span[1] - span[0] > REST_VALUE_BYTES_MAX and not _is_plain(message):
+        body = payload[span[0] : span[1]]
     if unreadable or body is not None:
         sections = {name: base64.b64encode(raw).decode() for name, raw in unreadable.items()}
         headers[_UNREADABLE] = _json(sections if body is None else {**sections, "body": None})
@@ -113,6 +122,11 @@ def _property_headers(properties: dict[Any, Any]) -> dict[str, str]:
     if others:
         headers[_PROPERTIES] = _json(others)
     return headers
+
+
+def _is_plain(message: AmqpMessage) -> bool:
+    """Whether the body is text or binary, which is answered as it is."""
+    return message.data is not None or isinstance(message.value, str | bytes)
 
 
 def _content(message: AmqpMessage) -> bytes:
