@@ -297,9 +297,9 @@ class Selection:
 
     def select(self, view: StoredView) -> list[Choice]:
         """The copies to make of a message, at once; see `cost_us`."""
-        judged = _Judged(self._always)
         if not self.looks:
-            return judged.choices
+            return [Choice(subscription, None, _NOTHING, None) for subscription in self._always]
+        judged = _Judged(self._always)
         while self._waiting:
             self._compile_one()
         if self._correlation_count:
