@@ -30,7 +30,7 @@ from twinbus.broker.http.console import console
 from twinbus.broker.metering.metrics import may_see_metrics
 from twinbus.broker.nodes import directory, management
 from twinbus.clock import SteppedClock
-from twinbus.limits import CONSOLE_LOGIN_IDLE_MS, TOKEN_EXPIRY_GRACE_MS
+from twinbus.limits import CONSOLE_LOGIN_IDLE_MS, STRANGER_TRANSACTIONS_MAX, TOKEN_EXPIRY_GRACE_MS
 from twinbus.testing import Broker
 
 PAGE: Final = ROOT / "docs" / "rights.md"
@@ -318,8 +318,22 @@ def _links() -> Iterator[Command]:
     yield Command(
         "AMQP", "attach to the management node", QUEUE, ANY, lambda each, path: each.receiver(f"{path}/$management")
     )
-    yield Command("AMQP", "declare one transaction", NOWHERE, (), lambda each, path: each.declare(1))
-    yield Command("AMQP", "declare several transactions", NOWHERE, ANY, lambda each, path: each.declare(2), False, True)
+    yield Command(
+        "AMQP",
+        f"declare up to {STRANGER_TRANSACTIONS_MAX} transactions",
+        NOWHERE,
+        (),
+        lambda each, path: each.declare(STRANGER_TRANSACTIONS_MAX),
+    )
+    yield Command(
+        "AMQP",
+        "declare more transactions",
+        NOWHERE,
+        ANY,
+        lambda each, path: each.declare(STRANGER_TRANSACTIONS_MAX + 1),
+        False,
+        True,
+    )
 
 
 def _requests() -> Iterator[Command]:

@@ -157,8 +157,8 @@ class Attachment:
         self._needs.setdefault(link, []).append((path, right))
 
     def _attach_control(self, link: Link) -> None:
-        # No right is needed here: the links that do the work have their own. The Java client attaches here and declares
-        # before it puts a token; a client without one has a single transaction, in which it can do nothing.
+        # No right is needed here: the links that do the work have their own. The .NET and Java clients attach here and
+        # declare before they put a token; a client without one has few transactions, in which it can do nothing.
         link.context = ControlLink(self._connection, link)
         link.accept(
             properties=self._properties(),

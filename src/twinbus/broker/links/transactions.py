@@ -350,7 +350,7 @@ class ControlLink:
             code, fields = _command(event.payload)
             if code == DECLARE:
                 transactions = self._connection.transactions
-                # The Java client declares before it puts its first token. More than that needs one.
+                # The .NET and Java clients declare before they put their first token. More than that needs one.
                 if len(transactions) >= STRANGER_TRANSACTIONS_MAX and not self._connection.known:
                     raise UnauthorizedError("Unauthorized access. A token is required to declare more transactions.")
                 txn_id = transactions.declare(self._link, host.clock.steady_ms())
