@@ -19,6 +19,8 @@ from twinbus.amqp.types import Array, Described, Symbol, Timestamp, UInt, ULong
 from twinbus.auth.policies import Policy
 from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.broker.connections import jms_attachment
+from twinbus.broker.http.admin.rule_xml import rule_content
+from twinbus.broker.http.console.entities import _rule as console_rule
 from twinbus.testing import Broker
 
 LIFETIME = {Symbol("lifetime-policy"): Described(ULong(43), [])}
@@ -328,11 +330,21 @@ def test_the_administration_shows_them(broker: Broker) -> None:
         assert peer.call("$management", "twinbus:create-subscription", body)[0] == 400
         _, _, rules = peer.call("$management", "twinbus:list-rules", {"topic": "t", "subscription": "s$c1$D"})
         assert "n = 1" in str(rules)
+        shown = broker.call(_shown_rule)
+        assert 'i:type="SqlFilter"' in shown[0]
+        assert "<SqlExpression>n = 1<" in shown[0]
+        assert shown[1] == "n = 1"
         _, _, listed = peer.call("$management", "twinbus:list-queues", {})
         assert address(queue) in [each["path"] for each in listed["queues"]]
         _, _, exported = peer.call("$management", "twinbus:export", {})
         assert "s$c1$D" not in str(exported)
         assert address(queue) not in str(exported)
+
+
+def _shown_rule(server: Any) -> tuple[str, str]:
+    """The rule of a subscription with a selector, in the administration API and in the console."""
+    (rule,) = server.hosts["contoso"].entities.subscription("t", "s$c1$D").rules
+    return rule_content(rule.name, rule.filter, rule.action, rule.created_ms), console_rule(rule)["condition"]
 
 
 # --- temporary queues and topics ------------------------------------------------------------------------------------

@@ -87,7 +87,8 @@ def _filter_out(rule_filter: Filter) -> str:
         fields = "".join(optional(name, getattr(rule_filter, field)) for name, field in _CORRELATION)
         return f'<Filter i:type="CorrelationFilter">{fields}{values_out("Properties", rule_filter.properties)}</Filter>'
     parameters = rule_filter.parameters if isinstance(rule_filter, SqlFilter) else {}
-    kind = type(rule_filter).__name__
+    # A message selector is shown as a SQL filter, because clients know no other.
+    kind = "SqlFilter" if isinstance(rule_filter, SqlFilter) else type(rule_filter).__name__
     return f'<Filter i:type="{kind}">{_sql_out(rule_filter.expression, parameters)}</Filter>'
 
 

@@ -275,7 +275,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     stored = rule.to_json()
     fields = dict(stored["filter"])
     kind = fields.pop("type")
-    if kind == "sql":
+    if kind in ("sql", "selector"):
         condition = fields["expression"]
     elif kind == "correlation":
         own = fields.pop("properties")
