@@ -15,6 +15,7 @@ from twinbus.auth.policies import Right
 from twinbus.broker.http.console.answers import Refused
 from twinbus.broker.http.console.shown import cut, text
 from twinbus.broker.nodes.activity import every_entity
+from twinbus.entities.filters import CorrelationFilter
 from twinbus.entities.queue import Queue
 from twinbus.entities.rule import Rule
 from twinbus.entities.subscription import subscription_of
@@ -278,8 +279,9 @@ def _rule(rule: Rule) -> dict[str, Any]:
     if kind in ("sql", "selector"):
         condition = fields["expression"]
     elif kind == "correlation":
-        own = fields.pop("properties")
-        pairs = [*fields.items(), *((f"property {name}", value) for name, value in own.items())]
+        del fields["properties"]
+        assert isinstance(rule.filter, CorrelationFilter)
+        pairs = [*fields.items(), *((f"property {name}", value) for name, value in rule.filter.properties.items())]
         condition = cut(", ".join(f"{name} = {text(value)}" for name, value in pairs))
     else:
         condition = "every message" if kind == "true" else "no message"
