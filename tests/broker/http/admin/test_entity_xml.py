@@ -47,7 +47,9 @@ SITE = Site("localhost:5300", "contoso", "2024-05")
 texts = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), min_size=1, max_size=99
 )
-paths = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._~-]{0,20}[A-Za-z0-9])?(/[A-Za-z0-9._~-]{0,19}[A-Za-z0-9])?", fullmatch=True)
+# No part of a path is "." or "..": each starts and ends with a letter or digit.
+_PART = r"[A-Za-z0-9]([A-Za-z0-9._~-]{0,20}[A-Za-z0-9])?"
+paths = st.from_regex(rf"{_PART}(/{_PART})?", fullmatch=True)
 # A thousand years: longer than anybody waits, and short enough for the SDK's parser not to lose digits.
 long_ms = st.integers(AUTO_DELETE_ON_IDLE_MS_MIN, 365_000 * 86_400_000) | st.just(UNLIMITED_MS)
 every_setting = st.builds(
