@@ -112,12 +112,14 @@ bench-peers: $(STAMP) ## measure both builds beside ActiveMQ Artemis and RabbitM
 	$(if $(shell command -v cc),$(MAKE) compiled)
 	$(BIN)/python bench/peers.py $(ARGS)
 
-faults: $(STAMP) ## kill the broker under load, mix everything for half an hour, seven outages of a pair, kill the syphons and Spark's streams
+faults: $(STAMP) ## kill the broker under load, mix everything for half an hour, seven outages of a pair, a pair in all 24 orders of starting, kill the syphons and Spark's streams
 	$(BIN)/python tests/faults/kill.py $(ARGS)
 	PYTHONPATH=. $(BIN)/python tests/faults/mixed.py
 	$(BIN)/python tests/faults/outages.py
 	$(BIN)/python tests/faults/outages.py --sync
 	$(BIN)/python tests/faults/frozen.py
+	$(BIN)/python tests/faults/pair_orders.py
+	$(BIN)/python tests/faults/pair_orders.py --rights limited
 	$(BIN)/python tests/faults/syphon_kill.py
 	$(BIN)/python tests/faults/spark_syphon_kill.py
 	$(BIN)/python tests/faults/spark_stream_kill.py

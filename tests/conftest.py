@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Commands that tests run are run once: an archive of Spark's classes would never pay. Its own test makes one.
 os.environ.setdefault("TWINBUS_ARCHIVE", "off")
+# What a namespace said in one test is nothing to the next; tests of that memory have a folder of their own.
+os.environ["TWINBUS_STATE_DIR"] = ""
 
 
 @pytest.fixture(scope="session")

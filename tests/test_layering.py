@@ -47,6 +47,7 @@ ROOMS = (
     "metering",
     "commits",
     "durability",
+    "identity",
     "slices",
     "security",
     "backup",

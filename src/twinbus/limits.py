@@ -361,6 +361,7 @@ SYPHON_PAUSE_MS_MAX: Final = 60_000
 SYPHON_SLOW_S: Final = 2.0  # a slower send delays only its own destination
 SYPHON_SEND_TIMEOUT_S: Final = 30.0
 SYPHON_CONNECT_TIMEOUT_MS: Final = 15_000
+SYPHON_LOOK_S: Final = 60.0  # between two looks for new backlog queues of the primary
 SYPHON_STOP_S: Final = 5.0  # for sends in progress when it is stopped
 SYPHON_LANE_IDLE_S: Final = 600.0  # a destination idle for this long loses its link
 SYPHON_ROUND_S: Final = 20.0  # how long the tasks of one Spark round receive

@@ -354,6 +354,13 @@ def _requests() -> Iterator[Command]:
         lambda each, path: each.ask(f"{path}/$DeadLetterQueue/$management", management.RESUBMIT, {"x": 1}),
         all_of_them=True,
     )
+    yield Command(
+        "management",
+        f"`{management.GET_HOME}`",
+        QUEUE,
+        LISTENING,
+        lambda each, path: each.ask(f"{path}/$management", management.GET_HOME, {}),
+    )
     for name in (*directory._COMMANDS, *directory._QUESTIONS):
         # A number where a text belongs, so that nothing is changed.
         body = dict.fromkeys(("name", "path", "topic", "scope", "policy", "number", "after"), 1)
@@ -480,7 +487,7 @@ COMMANDS: Final = (*_links(), *_requests(), *_administration(), *_rest(), *_cons
 
 def known_names() -> Iterator[tuple[set[str], set[str]]]:
     """What the broker has, and what the table has, for each door that can be listed."""
-    yield set(management._OPERATIONS), {*_OPERATIONS, management.RESUBMIT}
+    yield set(management._OPERATIONS), {*_OPERATIONS, management.RESUBMIT, management.GET_HOME}
     named = {"namespaces", "ledger", "events", "body"}
     yield {*console._VIEWS, *named}, set(_VIEWS)
     yield {*console._COMMANDS, "connection-string"}, {*_COMMANDS, "resubmit", "resend", "create", "connection-string"}

@@ -131,6 +131,34 @@ async def test_a_held_send_goes_through_when_the_primary_returns(pair: Pair) -> 
     assert pair.events == []
 
 
+@pytest.mark.parametrize("kind", ["message", "list", "batch"])
+async def test_a_held_message_arrives_as_it_was_handed_over(pair: Pair, kind: str) -> None:
+    own: dict[str | bytes, Any] = {"number": 1}
+    message = ServiceBusMessage(b"as it was", message_id="first", subject="before", application_properties=own)
+    async with pair.sender(failover_interval=2) as sender:
+        given: Any = message if kind == "message" else [message]
+        if kind == "batch":
+            given = await call(sender.create_message_batch)
+            given.add_message(message)
+        with pair.primary.fault("refusing", "orders"):
+            sending = asyncio.ensure_future(call(sender.send_messages, given))
+            while sender.paired_client.entity_states != {"orders": EntityState.SUSPECT}:
+                await asyncio.sleep(0.01)
+            message.message_id, message.subject = "second", "after"
+            own["number"] = 2
+            (message.application_properties or {})["number"] = 2
+            if kind == "list":
+                given.append(ServiceBusMessage(b"late"))
+            elif kind == "batch":
+                given.add_message(ServiceBusMessage(b"late"))
+            await sending
+    found = await pair.in_backlog(1)
+    ((stored,),) = found.values()
+    restored = ReceivedMessage(unwrap(stored.payload).payloads[0], None, b"")
+    assert (restored.message_id, restored.subject, restored.body) == ("first", "before", b"as it was")
+    assert restored.application_properties == {"number": 1}
+
+
 async def test_a_caller_with_less_time_than_the_interval_sees_the_error(pair: Pair) -> None:
     async with pair.sender(failover_interval=20) as sender:
         with pair.primary.fault("refusing", "orders"):

@@ -18,10 +18,11 @@ from twinbus.paired._async.namespaces import AsyncPairedNamespace
 from twinbus.paired._async.pairing import AsyncBacklogSearch
 from twinbus.paired.backlog import Found
 from twinbus.paired.events import Events
+from twinbus.paired.homes import Home
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.synchronization import AsyncTasks
 
-TEXT = "Endpoint=sb://{}.example.net;SharedAccessKeyName=n;SharedAccessKey=k"
+TEXT = "Endpoint=sb://{}.servicebus.windows.net;SharedAccessKeyName=n;SharedAccessKey=k"
 
 
 class Searching:
@@ -32,6 +33,7 @@ class Searching:
         # What the secondary says; a search that waits for it never ends when it is None.
         self.answer: Callable[[], Found] | None = None
         self.asked_s: list[float] = []
+        # The queues at the time of each pairing.
         self.paired: list[list[str]] = []
         self.heard: list[PairedEvent] = []
         self.tasks = AsyncTasks()
@@ -44,12 +46,16 @@ class Searching:
             clock=self.clock,
             rng=Random(1),
             tasks=self.tasks,
-            on_paired=self.paired.append,
+            on_paired=self._on_paired,
         )
         self.changed = SteppedSignal(self.clock, lambda: None)
         self.search.changed = self.changed  # type: ignore[assignment]
 
-    async def _find(self, namespace: object, names: list[str]) -> Found:
+    def _on_paired(self) -> None:
+        assert self.search.found is not None
+        self.paired.append(self.search.found.names)
+
+    async def _find(self, namespace: object, home: Home, count: int) -> Found:
         self.asked_s.append(self.clock.steady_ms() / 1000)
         if self.answer is None:
             await asyncio.Event().wait()

@@ -165,5 +165,5 @@ async def test_no_syphon_starts_after_the_end(pair: Pair) -> None:
     client = pair.make(enable_syphon=True)
     await call(client.close)
     # The search for the backlog queues was under way and ends only now.
-    client._pair._paired(["contoso/x-servicebus-transfer/0"])
+    client._pair._paired()
     assert client._pair._syphoning._syphon is None

@@ -34,7 +34,9 @@ def test_sending() -> None:
     message = ServiceBusMessage(b"x", message_id="m", session_id="s")
     work = Sending(message)
     assert (work.kind, work.went_direct) == (Kind.SEND, False)
-    assert done(work) == ("send_messages", (message,), {"timeout": 1.5})
+    name, (sent,), options = done(work)
+    assert (name, options) == ("send_messages", {"timeout": 1.5})
+    assert (list(sent.body), sent.message_id) == ([b"x"], "m")
     assert [(read(each).body, read(each).message_id) for each in work.payloads()] == [(b"x", "m")]
     assert work.sessions() == {"s"}
 
@@ -43,7 +45,9 @@ def test_scheduling() -> None:
     messages = [ServiceBusMessage(b"x", session_id="s"), AmqpAnnotatedMessage(data_body=b"y")]
     work = Scheduling(messages, WHEN)
     assert (work.kind, work.went_direct) == (Kind.SCHEDULE, False)
-    assert done(work) == ("schedule_messages", (messages, WHEN), {"timeout": 1.5})
+    name, (sent, when), options = done(work)
+    assert (name, when, options) == ("schedule_messages", WHEN, {"timeout": 1.5})
+    assert [type(each) for each in sent] == [ServiceBusMessage, AmqpAnnotatedMessage]
     stored = [read(each) for each in work.payloads()]
     assert [each.body for each in stored] == [b"x", b"y"]
     assert {each.scheduled_ms for each in stored} == {round(WHEN.timestamp() * 1000)}

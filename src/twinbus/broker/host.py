@@ -17,6 +17,7 @@ from twinbus.broker.commits import CommitLoop
 from twinbus.broker.connections.strangers import Strangers, WrongKeys
 from twinbus.broker.connections.tracking import Tracker
 from twinbus.broker.faults import Faults
+from twinbus.broker.identity import namespace_identity
 from twinbus.broker.links.dispatcher import Dispatcher
 from twinbus.broker.links.senders import Senders
 from twinbus.broker.lock_tokens import LockTokenSource
@@ -40,6 +41,7 @@ from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, ConnectionForcedError, EntityNotFoundError
+from twinbus.ledger.words import IDENTITY_PROPERTY, NAMESPACE_PROPERTY
 from twinbus.limits import CONNECTIONS_MAX, MESSAGE_BYTES_MAX
 from twinbus.store.facts import Table
 from twinbus.store.lmdb_store import Store
@@ -107,14 +109,18 @@ class NamespaceHost:
         self.container_id = f"twinbus-{name}"
         # What JMS clients need; they use only what is offered.
         self.open_capabilities = JMS_CAPABILITIES if self.premium else ()
-        self.open_properties = {
-            Symbol("product"): "Twinbus",
-            Symbol("version"): __version__,
-        }
         # Turns errors into what clients see.
         self.refusals = Refusals(name, clock)
         self.tracker = Tracker(name, clock, self.refusals)
         self.store = Store.open(folder, sync=sync)
+        # Which namespace this is, whatever its name and address.
+        self.identity = namespace_identity(self.store)
+        self.open_properties = {
+            Symbol("product"): "Twinbus",
+            Symbol("version"): __version__,
+            Symbol(NAMESPACE_PROPERTY): name,
+            Symbol(IDENTITY_PROPERTY): self.identity,
+        }
         self.tokens = LockTokenSource()
         self.intake = Intake(self.new_id, delays=self.premium)
         # The largest request a management node accepts: a batch of scheduled messages is one request.

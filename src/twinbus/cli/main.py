@@ -18,6 +18,7 @@ import typer
 
 from twinbus import __version__
 from twinbus.build import build
+from twinbus.cli.adopt import adopt
 from twinbus.cli.apply import apply
 from twinbus.cli.backlog import backlogs
 from twinbus.cli.backup import backup
@@ -102,6 +103,7 @@ app.command(rich_help_panel=MESSAGES)(move)
 app.command(rich_help_panel=MESSAGES)(copy)
 
 app.add_typer(pairs, name="pair", rich_help_panel=PAIRING)
+backlogs.command()(adopt)
 app.add_typer(backlogs, name="backlog", rich_help_panel=PAIRING)
 app.command(rich_help_panel=PAIRING)(syphon)
 

@@ -2,7 +2,8 @@
 
 Rules:
 - A connection string holds a secret: it comes from an option, a variable or a file, and is never shown.
-- The primary's name in the names of the backlog queues is `--primary-name`, or else the namespace's own name.
+- The primary's name in the names of the backlog queues is `--primary-name`, or else the namespace's own name, which
+  the primary says, or said earlier.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from twinbus.limits import CONFIG_FILE_BYTES_MAX
 
 if TYPE_CHECKING:
     import ssl
+
+    from twinbus.paired.homes import Home
+
+# How long a namespace may take to answer.
+REACH_MS = 5_000
 
 Primary = Annotated[
     str | None,
@@ -78,15 +84,23 @@ def admin_options(ca_file: Path | None) -> dict[str, Any]:
     return {} if ca_file is None else {"connection_verify": str(ca_file)}
 
 
-def primary_name(given: str | None, primary: str, ca_file: Path | None) -> str:
-    """Return the primary's name as used in the names of the backlog queues, like the paired client does."""
-    from twinbus.paired._async.namespaces import AsyncPairedNamespace
-    from twinbus.paired._async.provision import async_name_of
+def home_of_primary(given: str | None, primary: str, ca_file: Path | None) -> Home:
+    """Ask the primary who it is, like the paired client does."""
+    from twinbus.client import BusClient
     from twinbus.paired.options import check_name
+    from twinbus.paired.syphon.survey import known_home
+
+    def client() -> BusClient:
+        return BusClient.from_connection_string(primary, tls=tls_of(primary, ca_file), timeout_ms=REACH_MS)
 
     try:
         if given is not None:
-            return check_name(given)
-        return asyncio.run(async_name_of(AsyncPairedNamespace.of_string(primary), admin_options(ca_file)))
+            check_name(given)
+        return asyncio.run(known_home(primary, given, client, ca_file, timeout_s=REACH_MS / 1000)())
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def name_in_ledger(text: str, ca_file: Path | None) -> str:
+    """Return a namespace's name as the broker's own ledger has it, so that nothing is charged twice."""
+    return home_of_primary(None, text, ca_file).name

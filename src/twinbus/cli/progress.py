@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
@@ -55,6 +56,11 @@ class Progress:
         self.depths: dict[str, int] = {}
         # The live table on a terminal; None elsewhere.
         self._live: Live | None = None
+
+    @property
+    def queues(self) -> Collection[str]:
+        """The backlog queues that the syphon works on."""
+        return self._syphon.tally.queues.keys()
 
     def start(self) -> None:
         if not self._quiet and not self._as_json and sys.stderr.isatty():

@@ -2,8 +2,9 @@
 
 Rules:
 - The engine is Spark if it can run here, otherwise this process; one line says which.
-- Exit codes: 0 the backlog is empty or it was told to stop; 1 messages are left or there is no backlog queue; 2 invalid
-  command line. Dead letters are not a failure: they are counted at the end, and `twinbus backlog` shows them.
+- Exit codes: 0 the backlog is empty or it was told to stop; 1 messages are left, perhaps under another name, or there
+  is no backlog queue; 2 invalid command line. Dead letters are not a failure: they are counted at the end, and
+  `twinbus backlog` shows them.
 - The first signal stops it gracefully and releases the messages it holds; a second one does not wait for that.
 """
 
@@ -32,8 +33,8 @@ from twinbus.cli.pairing import (
     SecondaryFile,
     admin_options,
     connection_string,
+    name_in_ledger,
     need_sdk,
-    primary_name,
     tls_of,
 )
 from twinbus.cli.progress import Progress, Shown
@@ -55,7 +56,8 @@ class _Order:
 
     primary: str = field(repr=False)
     secondary: str = field(repr=False)
-    name: str
+    # As given; None if the primary is to be asked.
+    name: str | None
     # The secondary's name in the ledger; empty without a ledger.
     secondary_name: str
     count: int
@@ -118,9 +120,8 @@ def syphon(
     order = _Order(
         primary=first,
         secondary=second,
-        name=_name(primary_name, first, ca_file),
-        # The same name as in the broker's own ledger, so that nothing is charged twice.
-        secondary_name="" if ledger is None else _name(None, second, ca_file),
+        name=primary_name,
+        secondary_name="" if ledger is None else name_in_ledger(second, ca_file),
         count=backlog_queue_count,
         websocket=websocket,
         ledger=ledger,
@@ -138,7 +139,7 @@ def syphon(
     else:
         report = asyncio.run(_here(order, show, transport))
     _tell(report, as_json, quiet, once)
-    if (once and report.undrained) or not (set(report.queues) - set(report.missing)):
+    if (once and not report.complete) or not report.found_queues:
         raise typer.Exit(1)
 
 
@@ -178,10 +179,6 @@ def _lacking() -> str:
     except ConfigError as error:
         return str(error)
     return ""
-
-
-def _name(given: str | None, primary: str, ca_file: Path | None) -> str:
-    return primary_name(given, primary, ca_file)
 
 
 # --- in this process --------------------------------------------------------------------------------------------------
@@ -230,7 +227,6 @@ def _made(order: _Order, transport: str) -> Syphon:
 def _on_spark(
     order: _Order, show: Callable[[Shown], Progress], master: str | None, slots: int, round_s: float
 ) -> SyphonReport:
-    from twinbus.paired.options import backlog_names
     from twinbus.paired.syphon import Pairing
     from twinbus.paired.syphon.syphon import counts_of
     from twinbus.spark.session import spark_session
@@ -242,7 +238,7 @@ def _on_spark(
         pairing = Pairing(
             order.primary,
             order.secondary,
-            order.name,
+            order.name or "",
             ca=None if order.ca_file is None else order.ca_file.read_text(),
             websocket=order.websocket,
             # Executors have their own working directories.
@@ -255,7 +251,7 @@ def _on_spark(
         rounds = Rounds(
             spark,
             pairing,
-            backlog_names(order.name, order.count),
+            roster=pairing.roster(order.name, order.count, order.ca_file),
             slots=slots,
             round_s=round_s,
             counts=counts_of(order.secondary, order.ca_file),
@@ -334,7 +330,6 @@ async def _count(progress: Progress, order: _Order) -> None:
     """Fetch queue depths if the administration API is available; the rest works without it."""
     from azure.core.exceptions import AzureError
 
-    from twinbus.ledger.words import BACKLOG_MARK
     from twinbus.paired.syphon.survey import admin_client
 
     with suppress(AzureError, ValueError):
@@ -342,7 +337,7 @@ async def _count(progress: Progress, order: _Order) -> None:
         async with admin_client(order.secondary, options) as admin:
             while True:
                 async for queue in admin.list_queues_runtime_properties():
-                    if queue.name.lower().startswith(f"{order.name}{BACKLOG_MARK}".lower()):
+                    if queue.name in progress.queues:
                         progress.depths[queue.name] = queue.active_message_count or 0
                 await asyncio.sleep(_DEPTH_S)
 
@@ -359,12 +354,20 @@ def _tell(report: SyphonReport, as_json: bool, quiet: bool, once: bool) -> None:
     typer.echo(f"{counted(total.syphoned, 'message')} syphoned, {total.dead_lettered:,} dead-lettered.")
     if total.dead_lettered:
         typer.echo("`twinbus backlog peek --dead` shows why; `twinbus backlog resubmit` puts them back.", err=True)
-    if not set(report.queues) - set(report.missing):
+    if not report.found_queues:
         typer.echo(
             one_line(f"No backlog queues found; looked for {', '.join(sorted(report.missing)[:3])} ..."), err=True
         )
     elif once and report.undrained:
         typer.echo(one_line(f"Not empty: {', '.join(report.undrained)}."), err=True)
+    if report.homeless:
+        typer.echo(
+            one_line(
+                f"Messages wait in {', '.join(report.homeless)}, and whose they are is not known: if this primary's, "
+                "`twinbus backlog adopt` moves them."
+            ),
+            err=True,
+        )
     if report.outage:
         typer.echo(one_line(f"The primary cannot be reached: {report.outage}."), err=True)
     if report.failing:

@@ -6,6 +6,7 @@ from twinbus.auth.connection_string import ConnectionString
 from twinbus.client.batch import batches, encode_batch
 from twinbus.client.client import BusClient
 from twinbus.client.credentials import credential_tokens
+from twinbus.client.delivered import delivered_part
 from twinbus.client.management import Management
 from twinbus.client.message import Message, ReceivedMessage
 from twinbus.client.outgoing import encode_message
@@ -35,6 +36,7 @@ __all__ = [
     "TokenSource",
     "batches",
     "credential_tokens",
+    "delivered_part",
     "encode_batch",
     "encode_message",
     "from_json",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +35,7 @@ from twinbus.client.session_receiver import SessionReceiver
 from twinbus.client.tokens import TokenSource, tokens_of
 from twinbus.client.transaction import Transactions
 from twinbus.clock import Clock, SystemClock
+from twinbus.errors import ServiceError
 from twinbus.limits import CLIENT_TIMEOUT_MS, FRAME_BYTES_MAX, SEND_WINDOW_DEFAULT
 
 DEAD_LETTERS = "$DeadLetterQueue"
@@ -82,6 +84,8 @@ class BusClient:
         self._connection: BusConnection | None = None
         # Prevents two connections from being opened at once.
         self._opening = asyncio.Lock()
+        # Rejects a new connection by raising ServiceError; None accepts every one.
+        self.check: Callable[[BusConnection], None] | None = None
         # Senders, receivers and so on that are still referenced.
         self._endpoints: WeakSet[Endpoint] = WeakSet()
 
@@ -258,6 +262,12 @@ class BusClient:
                 proxy=self._proxy,
                 timeout_ms=self._timeout_ms,
             )
+            if self.check is not None:
+                try:
+                    self.check(connection)
+                except ServiceError:
+                    await connection.close()
+                    raise
             self._connection = connection
             return connection
 

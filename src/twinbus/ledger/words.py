@@ -17,6 +17,12 @@ OK: Final = "ok"
 # Separates the primary's name from the number in the name of a backlog queue.
 BACKLOG_MARK: Final = "/x-servicebus-transfer/"
 
+# Begins the user metadata of a backlog queue that remembers whose it is. The rest is for `paired.homes` to read.
+HOME_MARK: Final = "x-twinbus-home="
+# The properties of a Twinbus broker's open that hold the namespace's name and its identity.
+NAMESPACE_PROPERTY: Final = "namespace"
+IDENTITY_PROPERTY: Final = "identity"
+
 
 class LedgerSource(StrEnum):
     """Who recorded it."""
@@ -76,6 +82,7 @@ class Event(StrEnum):
     DEAD_LETTERED = "dead-lettered"
     PAIRING_FAILED = "pairing-failed"
     PING_REFUSED = "ping-refused"
+    NAME_UNCONFIRMED = "name-unconfirmed"
 
 
 _INTO: Final = frozenset({Kind.SEND, Kind.SCHEDULE, Kind.CANCEL})

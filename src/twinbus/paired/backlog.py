@@ -33,6 +33,8 @@ class Found:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.names = list(names)
+        # Queues of this primary's name that hold the backlog of another one.
+        self.taken: list[str] = []
         # Those that were created just now.
         self.made: list[str] = []
         # Queues that could not be found or created, with the reason.

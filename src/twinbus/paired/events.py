@@ -38,6 +38,8 @@ _LEVELS = {
     # The full reason is logged as a warning where it is known; an event contains no text from elsewhere.
     Event.PAIRING_FAILED: logging.INFO,
     Event.PING_REFUSED: logging.WARNING,
+    # Its warning says what to do.
+    Event.NAME_UNCONFIRMED: logging.INFO,
 }
 
 

@@ -12,19 +12,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from copy import deepcopy
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
 from itertools import count
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
 from twinbus.client.envelope import RESERVED, clashes
-from twinbus.paired.sdk_internals import batch_like, is_ready, messages_of, shallow_copy, with_content
+from twinbus.paired.sdk_internals import batch_like, copied_batch, is_ready, messages_of, shallow_copy, with_content
 
 # A message that the SDK accepts, and what one call can send.
 OutgoingMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
 OutgoingMessages = OutgoingMessage | Iterable[OutgoingMessage]
+
+# Values that nobody can change.
+_UNCHANGING = (type(None), str, bytes, bool, int, float, Decimal, UUID, datetime, Enum)
 
 # A process generates a prefix once and counts up, because generating an id per message would cost more. A forked child
 # generates a new prefix, because its counter continues where its parent's does.
@@ -91,6 +99,32 @@ def _check_names(raw: AmqpAnnotatedMessage) -> None:
         f"The application property {found} is a name that a message needs for itself in a backlog queue of paired "
         "namespaces: give yours another name."
     )
+
+
+def snapshot(message: Any) -> Any:
+    """A prepared message, list or batch as it is now: it is held, and the caller may change the object meanwhile."""
+    if isinstance(message, ServiceBusMessageBatch):
+        return copied_batch(message)
+    if isinstance(message, list):
+        return [snapshot(each) for each in message]
+    raw = getattr(message, "raw_amqp_message", message)
+    if not isinstance(raw, AmqpAnnotatedMessage):
+        return message
+    kept = shallow_copy(raw)
+    for name, part in vars(raw).items():
+        if not isinstance(part, _UNCHANGING):
+            # A part that cannot be copied cannot be encoded either, which the SDK says better.
+            with suppress(Exception):
+                setattr(kept, name, _copied(part))
+    return kept if raw is message else with_content(message, kept)
+
+
+def _copied(part: Any) -> Any:
+    if isinstance(part, AmqpMessageProperties | AmqpMessageHeader):
+        return shallow_copy(part)
+    if isinstance(part, dict) and all(isinstance(value, _UNCHANGING) for value in part.values()):
+        return dict(part)
+    return deepcopy(part)
 
 
 class PairedMessageBatch(ServiceBusMessageBatch):

@@ -42,6 +42,17 @@ EMULATOR_PORT: Final = 5672
 # The service's ports for AMQP over TLS, WebSocket and administration, which may be omitted.
 _USUAL_PORTS = frozenset({5671, 443})
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+# The domains of Azure's clouds, where a host name belongs to one namespace.
+_AZURE = (
+    ".servicebus.windows.net",
+    ".servicebus.usgovcloudapi.net",
+    ".servicebus.chinacloudapi.cn",
+    ".servicebus.cloudapi.de",
+)
+# Top-level domains whose names mean another machine in every network.
+_LOCAL_DOMAINS = frozenset(
+    {"local", "localhost", "localdomain", "internal", "intranet", "private", "corp", "lan", "home", "arpa", "test"}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,6 +155,25 @@ class NamespaceAddress:
             first, dot, _ = host.partition(".")
             return first.lower() if dot else None
         return None
+
+    @property
+    def azure(self) -> bool:
+        """Whether it is a namespace of Azure."""
+        return self.host.rstrip(".").lower().endswith(_AZURE)
+
+    @property
+    def lasting_host(self) -> str | None:
+        """The host name, if it means the same machine everywhere; None for an address and for local names."""
+        host = self.host.rstrip(".").lower()
+        if self.label is None or host.rpartition(".")[2] in _LOCAL_DOMAINS:
+            return None
+        return host if self.port is None or self.port in _USUAL_PORTS else f"{host}:{self.port}"
+
+    @property
+    def place(self) -> str:
+        """`host` or `host:port`, as given."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
 
     @property
     def plain_name(self) -> str:

@@ -73,5 +73,8 @@ class Rotation:
             return self._out.pop(name, None) is not None
 
     def _usable(self, name: str) -> bool:
+        if name not in self.names:
+            # Of a rotation before this one.
+            return False
         failed = self._out.get(name)
         return failed is None or self._clock.now_ms() - failed[0] >= self._pause_ms

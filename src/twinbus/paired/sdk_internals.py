@@ -35,6 +35,8 @@ from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
+from twinbus.client import delivered_part
+
 T = TypeVar("T")
 
 # The index of the data in the SDK's batch.
@@ -131,6 +133,14 @@ def extend(batch: ServiceBusMessageBatch, payloads: Iterable[bytes], size_bytes:
     batch._message[_DATA].extend(added)
     batch._size = size_bytes
     batch._count += len(added)
+
+
+def copied_batch(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
+    """A batch with the same messages, to which the caller cannot add."""
+    copied = shallow_copy(batch)
+    copied._message = [list(part) if at == _DATA else part for at, part in enumerate(batch._message)]
+    copied._messages = list(batch._messages)
+    return copied
 
 
 def batch_like(batch: ServiceBusMessageBatch, max_size_in_bytes: int) -> ServiceBusMessageBatch:
@@ -250,6 +260,12 @@ def is_running(handler: Any) -> bool:
     return bool(getattr(handler, "_running", False))
 
 
+def remote_properties(handler: Any) -> dict[Any, Any]:
+    """What the peer of an open SDK sender or receiver said about itself when the connection was opened."""
+    connection = getattr(getattr(handler, "_handler", None), "_connection", None)
+    return getattr(connection, "_remote_properties", None) or {}
+
+
 def is_shut(handler: Any) -> bool:
     """Whether an SDK sender or receiver was closed, by itself or with its client."""
     return bool(handler._shutdown.is_set())
@@ -261,7 +277,11 @@ def deletes(receiver: Any) -> bool:
 
 
 class Payloads:
-    """The raw bytes of messages arriving at an asyncio receiver: the SDK loses AMQP types when it decodes them."""
+    """The raw bytes of messages arriving at an asyncio receiver.
+
+    The SDK loses AMQP types when it decodes messages, and cannot decode all of them: one with a decimal128 ends its
+    connection. So it gets only what it needs to settle one, and never sees the rest.
+    """
 
     def __init__(self, receiver: Any) -> None:
         self._receiver = receiver
@@ -283,10 +303,12 @@ class Payloads:
             if frame[1] is not None and not self._pieces:
                 self._tag = bytes(frame[2])
             self._pieces += frame[11]
+            seen = memoryview(b"")
             if not frame[5]:
-                self._payloads[self._tag] = bytes(self._pieces)
+                payload = self._payloads[self._tag] = bytes(self._pieces)
                 self._pieces.clear()
-            await incoming(frame)
+                seen = memoryview(delivered_part(payload))
+            await incoming([*frame[:11], seen, *frame[12:]])
 
         link._incoming_transfer = watched
         link._twinbus_watched = True

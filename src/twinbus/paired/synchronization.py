@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -347,6 +347,16 @@ async def async_blocking(work: Callable[[], None]) -> None:
 def blocking(work: Callable[[], None]) -> None:
     """Run blocking code."""
     work()
+
+
+async def async_awaited(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Await a coroutine of asyncio's."""
+    return await make()
+
+
+def awaited(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine of asyncio's in a thread that has no event loop."""
+    return asyncio.run(make())
 
 
 def _forget(task: asyncio.Future[Any]) -> None:

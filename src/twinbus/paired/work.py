@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from twinbus.ledger.words import Kind
 from twinbus.paired.envelope import encoded, encoded_schedule, sessions
+from twinbus.paired.messages import snapshot
 
 # The result of a try that found no time, which is nobody's failure.
 BUSY: Final = object()
@@ -43,8 +44,8 @@ class Sending:
     went_direct = False
 
     def __init__(self, message: Any) -> None:
-        # A prepared message, list or batch.
-        self._message = message
+        # A prepared message, list or batch, as it was handed over.
+        self._message = snapshot(message)
 
     def direct(self, sdk: Any, seconds: float) -> Any:
         return sdk.send_messages(self._message, timeout=seconds)
@@ -63,8 +64,8 @@ class Scheduling:
     went_direct = False
 
     def __init__(self, messages: Any, when: datetime) -> None:
-        # A prepared message or list.
-        self._messages = messages
+        # A prepared message or list, as it was handed over.
+        self._messages = snapshot(messages)
         self._when = when
 
     def direct(self, sdk: Any, seconds: float) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +23,8 @@ from azure.servicebus.exceptions import (
 
 from tests.paired.test_classify import refused_token
 from twinbus.client import Message
-from twinbus.client.envelope import pack
-from twinbus.errors import ServerBusyError
+from twinbus.client.envelope import pack, wrap
+from twinbus.errors import InternalError, ServerBusyError
 from twinbus.paired.syphon import Fate, Syphon, decide
 from twinbus.paired.syphon.port import Held
 from twinbus.paired.syphon.sdk_port import SdkDestination, SdkPort, SdkSource, translated
@@ -190,3 +191,68 @@ async def test_a_receive_waits_as_long_as_it_may() -> None:
         await asyncio.sleep(0)
     task.cancel()
     assert waits[0] == 1.0, "settling waits for a receive, so each is short"
+
+
+@pytest.mark.parametrize("size", [10, 200_000], ids=["one frame", "several frames"])
+async def test_a_message_that_the_sdk_cannot_decode_goes_home_as_well(pair: Pair, size: int) -> None:
+    # A decimal128 with an exponent: the SDK's decoder overflows, and its connection ends.
+    decimal = b"\x94\x30\x40" + bytes(13) + b"\x01"
+    entries = bytes([2]) + b"\xa1\x01d" + decimal
+    odd = Message(b"x" * size, message_id="odd").encode()
+    at = odd.index(b"\x00\x53\x75")
+    odd = odd[:at] + b"\x00\x53\x74\xc1" + bytes([len(entries)]) + entries + odd[at:]
+    path = pair.destination()
+    await pair.divert(path, [Message(b"a", message_id="a")])
+    await pair.put([wrap(odd, path)])
+    await pair.divert(path, [Message(b"b", message_id="b")])
+    syphon = Syphon.from_connection_strings(
+        pair.primary.connection_string(),
+        pair.secondary.connection_string(),
+        primary_name=pair.name,
+        backlog_queue_count=2,
+        transport="sdk",
+    )
+    report = await syphon.run(once=True, patience_s=15)
+    assert (report.total.syphoned, report.undrained) == (3, ())
+    found = {message.message_id: message for message in await pair.taken(path, 3)}
+    assert set(found) == {"a", "odd", "b"}
+    assert decimal in found["odd"].payload
+
+
+async def test_whatever_the_sdk_raises_is_one_of_our_errors() -> None:
+    class Receiver:
+        async def peek_messages(self, count: int) -> list[Any]:
+            raise KeyError("constructor 0x99")
+
+        async def renew_message_lock(self, message: Any) -> None:
+            raise AttributeError("gone")
+
+    receiver: Any = Receiver()
+    source = SdkSource(receiver)
+    assert not await source.is_empty(), "a message that cannot be decoded is a message"
+    with pytest.raises(InternalError, match="gone"):
+        await source.renew([Held(b"", object(), 1_000, 0)])
+
+
+async def test_patience_holds_even_if_a_receive_ignores_its_end(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinbus.paired.syphon.syphon.SYPHON_STOP_S", 0.2)
+    ended = asyncio.Event()
+
+    async def receive(self: SdkSource, max_count: int, wait_s: float) -> list[Held]:
+        while not ended.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await ended.wait()
+        return []
+
+    monkeypatch.setattr(SdkSource, "receive", receive)
+    await pair.divert(pair.destination(), [Message(b"a", message_id="a")])
+    syphon = Syphon.from_connection_strings(
+        pair.primary.connection_string(),
+        pair.secondary.connection_string(),
+        primary_name=pair.name,
+        backlog_queue_count=1,
+        transport="sdk",
+    )
+    report = await syphon.run(once=True, patience_s=0.5)
+    ended.set()
+    assert report.undrained == tuple(pair.queues)

@@ -42,7 +42,7 @@ from twinbus.errors import (
     ServiceError,
     UnsupportedError,
 )
-from twinbus.ledger.words import OK, Kind
+from twinbus.ledger.words import HOME_MARK, OK, Kind
 from twinbus.limits import (
     BATCH_DELETE_MESSAGES_MAX,
     PEEK_BYTES_MAX,
@@ -57,8 +57,9 @@ if TYPE_CHECKING:
     from twinbus.broker.links.transactions import Transaction
 
 _PREFIX = "com.microsoft:"
-# The only operation on an entity that the service does not have.
+# The operations on an entity that the service does not have.
 RESUBMIT = "twinbus:resubmit"
+GET_HOME = "twinbus:get-home"
 
 # From this "last updated" time on, every session with messages or state is listed.
 _ANY_TIME_MS = 253_402_300_800_000
@@ -132,7 +133,7 @@ class EntityManagement:
     def _operate(self, request: Request) -> Work | None:
         queue = self._host.entities.entity(self._path)
         name = request.operation
-        known = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else name if name == RESUBMIT else ""
+        known = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else name if name in (RESUBMIT, GET_HOME) else ""
         right, method = _OPERATIONS.get(known, (Right.MANAGE, None))
         topic_method = _TOPIC_OPERATIONS.get(known)
         if method is None or (isinstance(queue, Topic) and topic_method is None):
@@ -357,6 +358,13 @@ class EntityManagement:
             request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
         return [0] * deleted
 
+    def get_home(self, queue: Queue, request: Request) -> None:
+        """Whose backlog this queue holds, for a syphon that may only listen, and whether anybody receives from it."""
+        metadata = queue.settings.user_metadata
+        home = metadata if metadata is not None and metadata.startswith(HOME_MARK) else None
+        receivers = len(self._host.dispatcher(queue).consumers)
+        request.answer_management(200, "OK", {"home": home, "receivers": Int(receivers)})
+
     def resubmit(self, queue: Queue, request: Request) -> Sizes:
         """Return dead letters of this node's entity to the entity that dead-lettered them."""
         owner = queue.owner
@@ -527,6 +535,7 @@ _OPERATIONS: dict[str, tuple[Right, _Operation]] = {
     "get-message-sessions": (Right.LISTEN, EntityManagement.list_sessions),
     "batch-delete-messages": (Right.LISTEN, EntityManagement.delete_batch),
     RESUBMIT: (Right.LISTEN, EntityManagement.resubmit),
+    GET_HOME: (Right.LISTEN, EntityManagement.get_home),
     "add-rule": (Right.MANAGE, EntityManagement.add_rule),
     "remove-rule": (Right.MANAGE, EntityManagement.remove_rule),
     "enumerate-rules": (Right.LISTEN, EntityManagement.enumerate_rules),

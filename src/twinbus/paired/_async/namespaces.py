@@ -58,8 +58,11 @@ class AsyncPairedNamespace:
         client: Callable[..., ServiceBusClient],
         admin: Callable[..., ServiceBusAdministrationClient],
         bus: Callable[..., BusClient],
+        secret: str = "",
     ) -> None:
         self.address = address
+        # Distinguishes credentials for the same address; empty if they are not a key.
+        self.secret = secret
         # From its host name, or from the namespace itself; None until it has answered.
         self.name = address.label
         self.client = client
@@ -90,7 +93,7 @@ class AsyncPairedNamespace:
         address = NamespaceAddress.parse(endpoint)
         if emulator and address.port is None:
             address = NamespaceAddress(address.host, EMULATOR_PORT)
-        return cls(address, client, admin, bus)
+        return cls(address, client, admin, bus, _secret_of(text))
 
     @classmethod
     def of_credential(cls, namespace: str, credential: Credential) -> AsyncPairedNamespace:
@@ -115,7 +118,13 @@ class AsyncPairedNamespace:
         def bus(ca: SSLContext | None = None, address: str | None = None, **options: Any) -> BusClient:
             return _at(BusClient.with_credential(namespace, credential, tls=ca or True, **options), address)
 
-        return cls(NamespaceAddress.parse(namespace), client, admin, bus)
+        key = credential.named_key.key if isinstance(credential, AzureNamedKeyCredential) else ""
+        return cls(NamespaceAddress.parse(namespace), client, admin, bus, key)
+
+
+def _secret_of(text: str) -> str:
+    parts = (part.partition("=") for part in text.split(";"))
+    return next((value.strip() for name, _, value in parts if name.strip().lower() == "sharedaccesskey"), "")
 
 
 def _at(client: BusClient, address: str | None) -> BusClient:

@@ -94,6 +94,7 @@ class AsyncPair:
             self._syphoning = AsyncSyphoning(
                 primary,
                 secondary,
+                options=options,
                 events=events,
                 clock=clock,
                 wall_clock=wall_clock,
@@ -108,9 +109,9 @@ class AsyncPair:
         self.pairing.start()
         return self
 
-    def _paired(self, queues: list[str]) -> None:
+    def _paired(self) -> None:
         if self._syphoning is not None:
-            self._syphoning.start(queues)
+            self._syphoning.start()
 
     async def look(self, entity: PairedEntity[AsyncSignal], queue: str, seconds: float) -> bool:
         """Check how far a backlog queue has drained; False if it is too early to check again, or there is no answer."""
@@ -185,6 +186,9 @@ class AsyncPair:
 
     async def _watch_until_well(self, entity: PairedEntity[AsyncSignal]) -> None:
         await self._watcher.watch(entity)
+        if not entity.closed:
+            # Another namespace may have come back at its address.
+            self.pairing.confirm()
         for diverter in list(self.diverters):
             if diverter.path == entity.path and not entity.failed_over and not entity.closed:
                 await diverter.rest()

@@ -4,6 +4,8 @@
 - Every failed search is an event and a warning. Nothing can be diverted until one succeeds; a caller that wants to
   divert gets the error, or waits if waiting can help.
 - A backlog queue that is deleted later is created again.
+- If the primary has not said who it is, it is asked again until it does. Its backlog queues then are those of its own
+  name, and messages that went to others before wait there.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from twinbus.clock import Clock
 from twinbus.ledger.words import Event
 from twinbus.limits import PAIRED_TIMEOUT_S_MAX, PAIRING_PAUSE_S_MAX, PAIRING_PAUSE_S_MIN
 from twinbus.paired._async.namespaces import AsyncPairedNamespace
-from twinbus.paired._async.provision import async_find_queues, async_name_of
+from twinbus.paired._async.provision import async_find_home, async_find_queues, async_name_of
 from twinbus.paired.backlog import Found
 from twinbus.paired.classify import cause_of
 from twinbus.paired.errors import PairFaultedError, PairingError
 from twinbus.paired.events import Events, logger
-from twinbus.paired.options import PairingOptions, backlog_names
+from twinbus.paired.homes import Home, NameSource
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.rotation import Rotation
 from twinbus.paired.synchronization import AsyncSignal, AsyncTasks
 
@@ -39,7 +42,7 @@ class AsyncBacklogSearch:
         clock: Clock,
         rng: Random,
         tasks: AsyncTasks,
-        on_paired: Callable[[list[str]], None],
+        on_paired: Callable[[], None],
     ) -> None:
         self._primary = primary
         self._secondary = secondary
@@ -48,10 +51,12 @@ class AsyncBacklogSearch:
         self._clock = clock
         self._rng = rng
         self._tasks = tasks
-        # Called once, with the queues found.
+        # Called when the queues are found.
         self._on_paired = on_paired
         # The backlog queues; None until there are any.
         self.rotation: Rotation | None = None
+        # Who the primary is; None before the first search.
+        self.home: Home | None = None
         # The result of the last search; None before.
         self.found: Found | None = None
         # Why the last search failed; None if it did not.
@@ -64,6 +69,7 @@ class AsyncBacklogSearch:
         # Whether the search has started, is recreating a deleted queue, and has ended.
         self._started = False
         self._mending = False
+        self._confirming = False
         self._ended = False
         # Why there is no secondary any more; None while there is one.
         self._closed: str | None = None
@@ -154,29 +160,110 @@ class AsyncBacklogSearch:
     async def _find(self) -> Found:
         options, events = self._options, self._events
         try:
-            name = options.primary_name or await async_name_of(self._primary, self._primary.admin_options)
-            events.rename(primary=name)
-            names = backlog_names(name, options.backlog_queue_count)
-            found = Found(names)
-            if options.create_backlog_queues:
-                found = await async_find_queues(self._secondary, names)
+            home = await async_find_home(self._primary, options.primary_name, timeout_s=options.try_timeout)
+            found = await self._queues_of(home)
             if found.names:
-                events.rename(secondary=await async_name_of(self._secondary, self._secondary.admin_options))
+                name = await async_name_of(self._secondary, timeout_s=options.try_timeout)
+                events.rename(secondary=name)
             return found
         finally:
             events.named()
+
+    async def _queues_of(self, home: Home) -> Found:
+        """Find or create the backlog queues of this primary, from now on the pair's."""
+        if home != self.home:
+            self.home = home
+            self._events.rename(primary=home.name)
+            self._tell(home)
+        count = self._options.backlog_queue_count
+        if not self._options.create_backlog_queues:
+            return Found(home.names(count))
+        return await async_find_queues(self._secondary, home, count)
+
+    def _tell(self, home: Home) -> None:
+        """Report a name that the primary has not confirmed."""
+        if home.source is NameSource.GUESS:
+            reason = "is not reached" if not home.answered else "does not tell its name to this credential"
+            logger.warning(
+                "The primary at %s %s, and its name is not known here: until it is, messages are diverted to '%s/...', "
+                "where they wait until `twinbus backlog adopt` says whose they are.",
+                home.address.place,
+                reason,
+                home.name,
+            )
+        elif home.source is NameSource.REMEMBERED:
+            logger.warning(
+                "The primary at %s is not reached: its name is '%s', as it said earlier.", home.address.place, home.name
+            )
+        else:
+            return
+        self._events.emit(Event.NAME_UNCONFIRMED, cause=home.source.value)
 
     def _succeeded(self, found: Found) -> None:
         self.found = found
         if found.failures:
             logger.warning("%s", found.report(self._events.secondary))
+        if found.taken:
+            logger.warning(
+                "In the secondary '%s', '%s' holds the backlog of another primary of the same name: this one's is in "
+                "'%s'.",
+                self._events.secondary,
+                found.taken[0],
+                found.names[0],
+            )
         self.failure = None
-        self._on_paired(found.names)
+        self._on_paired()
         self.rotation = Rotation(
             found.names, pause_ms=round(self._options.backlog_pause * 1000), clock=self._clock, rng=self._rng
         )
         self._searches += 1
         self.changed.pulse()
+        if self.home is not None and not self.home.answered:
+            self.confirm()
+
+    def confirm(self) -> None:
+        """Ask the primary who it is, until it answers: it may be another one than before."""
+        with self._lock:
+            if self._confirming or self._ended or self.home is None or self.home.address.azure:
+                return
+            self._confirming = True
+        self._tasks.spawn(self._confirm)
+
+    async def _confirm(self) -> None:
+        pause_s = PAIRING_PAUSE_S_MIN
+        try:
+            while not self._ended:
+                await self._rest(pause_s)
+                pause_s = min(pause_s * 2, PAIRING_PAUSE_S_MAX)
+                if self._ended or await self._confirmed():
+                    return
+        finally:
+            self._confirming = False
+
+    async def _confirmed(self) -> bool:
+        """Ask once; True if the primary has answered, and the backlog queues are those of the answer."""
+        before = self.home
+        try:
+            home = await async_find_home(self._primary, self._options.primary_name, timeout_s=self._options.try_timeout)
+            if not home.answered:
+                return False
+            if before is not None and (home.name, home.identity) == (before.name, before.identity):
+                self.home = home
+                return True
+            found = await self._queues_of(home)
+            found.check(self._events.secondary)
+        except Exception as error:
+            logger.debug("the primary's name is not confirmed yet: %s", cause_of(error))
+            # The queues in use stay those of before.
+            self.home = before
+            return False
+        self._succeeded(found)
+        return True
+
+    async def _rest(self, seconds: float) -> None:
+        while seconds > 0 and not self._ended:
+            await self.changed.wait(min(seconds, 0.1))
+            seconds -= 0.1
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, PairingError):
@@ -195,7 +282,10 @@ class AsyncBacklogSearch:
             rotation = self.rotation
             if rotation is None:
                 return
-            found = await async_find_queues(self._secondary, list(rotation.names))
+            home = self.home
+            if home is None:
+                return
+            found = await async_find_queues(self._secondary, home, self._options.backlog_queue_count)
             if found.made:
                 logger.warning("created again in the secondary '%s': %s", self._events.secondary, ", ".join(found.made))
                 for name in found.made:

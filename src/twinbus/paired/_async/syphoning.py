@@ -16,8 +16,11 @@ from azure.core.exceptions import ResourceNotFoundError
 from twinbus.clock import Clock, MonotonicClock
 from twinbus.ledger.words import LedgerSource
 from twinbus.paired._async.namespaces import AsyncPairedNamespace
+from twinbus.paired._async.provision import async_backlog_metadata, async_find_home
 from twinbus.paired.arguments import bus_options, retry_options
 from twinbus.paired.events import Events, logger
+from twinbus.paired.homes import Home
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import pause_lengths_ms
 from twinbus.paired.synchronization import AsyncSignal
 from twinbus.paired.syphon import Syphon
@@ -26,6 +29,7 @@ from twinbus.paired.syphon.bus_port import BusPort
 from twinbus.paired.syphon.closing import ClosingTogether, Side
 from twinbus.paired.syphon.monitor import Count
 from twinbus.paired.syphon.pauses import Pauses
+from twinbus.paired.syphon.roster import BacklogRoster
 
 
 class AsyncSyphoning:
@@ -36,6 +40,7 @@ class AsyncSyphoning:
         primary: AsyncPairedNamespace,
         secondary: AsyncPairedNamespace,
         *,
+        options: PairingOptions,
         events: Events,
         clock: Clock,
         wall_clock: Clock,
@@ -43,23 +48,22 @@ class AsyncSyphoning:
     ) -> None:
         self._primary = primary
         self._secondary = secondary
+        self._options = options
         self._events = events
         self._wall_clock = wall_clock
         self._on_fault = on_fault
         self._closing = ClosingTogether(clock)
         self._changed = AsyncSignal()
-        self._queues: list[str] = []
         # None before the start.
         self._syphon: AsyncBackgroundSyphon | None = None
         self._stopped = False
         # The sync client's search runs in its own thread, and may end after the client was closed.
         self._lock = threading.Lock()
 
-    def start(self, queues: list[str]) -> None:
-        """Syphon from these backlog queues."""
+    def start(self) -> None:
+        """Syphon from the backlog queues of the primary."""
         with self._lock:
             if self._syphon is None and not self._stopped:
-                self._queues = list(queues)
                 self._syphon = AsyncBackgroundSyphon(self._make, self._failed)
                 self._syphon.start()
 
@@ -76,7 +80,23 @@ class AsyncSyphoning:
         )
         first_ms, longest_ms = pause_lengths_ms(**retry_options(self._primary.options))
         pauses = Pauses(MonotonicClock(), first_ms=first_ms, longest_ms=longest_ms)
-        return Syphon(ports[0], ports[1], self._queues, events=events, pauses=pauses, counts=self._counts)
+        roster = BacklogRoster(
+            self._find_home,
+            self._queues,
+            lambda: self._secondary.bus(**bus_options(self._secondary.options)),
+            count=self._options.backlog_queue_count,
+            name=self._events.primary,
+        )
+        return Syphon(ports[0], ports[1], roster=roster, events=events, pauses=pauses, counts=self._counts)
+
+    async def _find_home(self) -> Home:
+        options = self._options
+        return await async_find_home(self._primary, options.primary_name, timeout_s=options.try_timeout)
+
+    async def _queues(self) -> dict[str, str | None]:
+        """The backlog queues in the secondary with their user metadata."""
+        async with self._secondary.admin(**{**self._secondary.admin_options, "retry_total": 0}) as admin:
+            return await async_backlog_metadata(admin)
 
     async def _counts(self, queues: Sequence[str]) -> dict[str, Count]:
         """The depths of these backlog queues, for the ledger."""

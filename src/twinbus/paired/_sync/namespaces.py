@@ -47,8 +47,10 @@ class PairedNamespace:
         client: Callable[..., ServiceBusClient],
         admin: Callable[..., ServiceBusAdministrationClient],
         bus: Callable[..., BusClient],
+        secret: str = "",
     ) -> None:
         self.address = address
+        self.secret = secret
         self.name = address.label
         self.client = client
         self.admin = admin
@@ -75,7 +77,7 @@ class PairedNamespace:
         address = NamespaceAddress.parse(endpoint)
         if emulator and address.port is None:
             address = NamespaceAddress(address.host, EMULATOR_PORT)
-        return cls(address, client, admin, bus)
+        return cls(address, client, admin, bus, _secret_of(text))
 
     @classmethod
     def of_credential(cls, namespace: str, credential: Credential) -> PairedNamespace:
@@ -100,7 +102,13 @@ class PairedNamespace:
         def bus(ca: SSLContext | None = None, address: str | None = None, **options: Any) -> BusClient:
             return _at(BusClient.with_credential(namespace, credential, tls=ca or True, **options), address)
 
-        return cls(NamespaceAddress.parse(namespace), client, admin, bus)
+        key = credential.named_key.key if isinstance(credential, AzureNamedKeyCredential) else ""
+        return cls(NamespaceAddress.parse(namespace), client, admin, bus, key)
+
+
+def _secret_of(text: str) -> str:
+    parts = (part.partition("=") for part in text.split(";"))
+    return next((value.strip() for name, _, value in parts if name.strip().lower() == "sharedaccesskey"), "")
 
 
 def _at(client: BusClient, address: str | None) -> BusClient:

@@ -81,6 +81,7 @@ class Pair:
             self._syphoning = Syphoning(
                 primary,
                 secondary,
+                options=options,
                 events=events,
                 clock=clock,
                 wall_clock=wall_clock,
@@ -93,9 +94,9 @@ class Pair:
         self.pairing.start()
         return self
 
-    def _paired(self, queues: list[str]) -> None:
+    def _paired(self) -> None:
         if self._syphoning is not None:
-            self._syphoning.start(queues)
+            self._syphoning.start()
 
     def look(self, entity: PairedEntity[Signal], queue: str, seconds: float) -> bool:
         """Check how far a backlog queue has drained; False if it is too early to check again, or there is no answer."""
@@ -168,6 +169,8 @@ class Pair:
 
     def _watch_until_well(self, entity: PairedEntity[Signal]) -> None:
         self._watcher.watch(entity)
+        if not entity.closed:
+            self.pairing.confirm()
         for diverter in list(self.diverters):
             if diverter.path == entity.path and not entity.failed_over and not entity.closed:
                 diverter.rest()

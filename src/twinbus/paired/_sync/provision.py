@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from azure.core.exceptions import (
     AzureError,
     ResourceExistsError,
@@ -12,48 +9,106 @@ from azure.core.exceptions import (
     ServiceRequestError,
     ServiceResponseError,
 )
+from azure.servicebus.management import ServiceBusAdministrationClient
 
+from twinbus.errors import ServiceError
 from twinbus.limits import TRY_TIMEOUT_S_DEFAULT
 from twinbus.paired._sync.namespaces import PairedNamespace
+from twinbus.paired.arguments import bus_options
+from twinbus.paired.asking import asked
 from twinbus.paired.backlog import SETTINGS, Found
+from twinbus.paired.homes import Home, NameSource, NamespaceAnswer, home_of, prefix_of
+from twinbus.paired.memory import NamespaceMemory, state_folder
 from twinbus.paired.options import check_name
+from twinbus.paired.synchronization import awaited
 
 
-def find_queues(namespace: PairedNamespace, names: list[str]) -> Found:
-    """Find or create the backlog queues."""
+def find_queues(namespace: PairedNamespace, home: Home, count: int) -> Found:
+    """Find or create the backlog queues of a primary."""
     found = Found()
+    names = home.names(count)
     with namespace.admin(**namespace.admin_options) as admin:
-        for number, name in enumerate(names):
+        for number, (name, other_name) in enumerate(zip(names, home.other_names(count), strict=True)):
             try:
-                try:
-                    admin.get_queue(name)
-                except ResourceNotFoundError:
-                    try:
-                        admin.create_queue(name, **SETTINGS)
-                        found.made.append(name)
-                    except ResourceExistsError:
-                        admin.get_queue(name)
+                if not _had(admin, home, name, found):
+                    found.taken.append(name)
+                    name = other_name
+                    if not _had(admin, home, name, found):
+                        raise ValueError(f"'{name}' holds the backlog of another primary")
                 found.names.append(name)
             except (ServiceRequestError, ServiceResponseError) as error:
                 found.failures.update(dict.fromkeys(names[number:], error))
                 break
             except AttributeError:
                 found.failures[name] = ValueError(f"'{name}' is no queue")
-            except AzureError as error:
+            except (AzureError, ValueError) as error:
                 found.failures[name] = error
     return found
 
 
-def name_of(namespace: PairedNamespace, options: Mapping[str, Any]) -> str:
-    """A namespace's name: from its host name, or from the namespace itself, or else its address."""
-    if namespace.name is not None:
-        return namespace.name
-    patient = {"retry_total": 3, "retry_backoff_factor": 0.2}
-    patient["timeout"] = options.get("read_timeout", TRY_TIMEOUT_S_DEFAULT)
+def backlog_metadata(admin: ServiceBusAdministrationClient) -> dict[str, str | None]:
+    """All backlog queues of a namespace, with their user metadata."""
+    return {queue.name: queue.user_metadata for queue in admin.list_queues() if prefix_of(queue.name)}
+
+
+def _had(admin: ServiceBusAdministrationClient, home: Home, name: str, found: Found) -> bool:
+    """Find or create one queue; False if it is not for this primary."""
     try:
-        with namespace.admin(**{**options, **patient}) as admin:
-            properties = admin.get_namespace_properties()
-        namespace.name = check_name(str(properties.name))
-    except (AzureError, ValueError):
-        return namespace.address.plain_name
+        queue = admin.get_queue(name)
+    except ResourceNotFoundError:
+        try:
+            admin.create_queue(name, user_metadata=home.mark, **SETTINGS)
+            found.made.append(name)
+            return True
+        except ResourceExistsError:
+            queue = admin.get_queue(name)
+    return home.may_fill(name, queue.user_metadata)
+
+
+def find_home(
+    namespace: PairedNamespace,
+    given: str | None = None,
+    *,
+    timeout_s: float = TRY_TIMEOUT_S_DEFAULT,
+) -> Home:
+    """Who a namespace is: what it says itself, or said earlier, or else what its address suggests."""
+    address = namespace.address
+    if address.azure:
+        return home_of(address, given=given, told=NamespaceAnswer())
+    memory = NamespaceMemory(address, namespace.secret, state_folder())
+    options = bus_options(namespace.options)
+    told: NamespaceAnswer | None
+    try:
+        told = awaited(lambda: asked(lambda: namespace.bus(**options), timeout_s))
+    except ServiceError:
+        return home_of(address, given=given, remembered=memory.recall())
+    if told.identity is not None:
+        memory.remember(told)
+        return home_of(address, given=given, told=told)
+    home = home_of(address, given=given, told=told, remembered=memory.recall())
+    if home.source in (NameSource.GUESS, NameSource.REMEMBERED):
+        name = _managed_name(namespace, timeout_s)
+        if name is not None:
+            memory.remember(NamespaceAnswer(name))
+            return home_of(address, given=given, told=NamespaceAnswer(name))
+    return home
+
+
+def name_of(namespace: PairedNamespace, *, timeout_s: float = TRY_TIMEOUT_S_DEFAULT) -> str:
+    """A namespace's name, for the ledger: from its host name, or from the namespace itself, or else its address."""
+    if namespace.name is None:
+        home = find_home(namespace, timeout_s=timeout_s)
+        if not home.sure or not home.answered:
+            return home.name
+        namespace.name = home.name
     return namespace.name
+
+
+def _managed_name(namespace: PairedNamespace, timeout_s: float) -> str | None:
+    patient = {"retry_total": 3, "retry_backoff_factor": 0.2, "timeout": timeout_s}
+    try:
+        with namespace.admin(**{**namespace.admin_options, **patient}) as admin:
+            properties = admin.get_namespace_properties()
+        return check_name(str(properties.name))
+    except (AzureError, ValueError):
+        return None

@@ -12,8 +12,11 @@ from azure.core.exceptions import ResourceNotFoundError
 from twinbus.clock import Clock, MonotonicClock
 from twinbus.ledger.words import LedgerSource
 from twinbus.paired._sync.namespaces import PairedNamespace
+from twinbus.paired._sync.provision import backlog_metadata, find_home
 from twinbus.paired.arguments import bus_options, retry_options
 from twinbus.paired.events import Events, logger
+from twinbus.paired.homes import Home
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import pause_lengths_ms
 from twinbus.paired.synchronization import Signal
 from twinbus.paired.syphon import Syphon
@@ -22,6 +25,7 @@ from twinbus.paired.syphon.bus_port import BusPort
 from twinbus.paired.syphon.closing import ClosingTogether, Side
 from twinbus.paired.syphon.monitor import Count
 from twinbus.paired.syphon.pauses import Pauses
+from twinbus.paired.syphon.roster import BacklogRoster
 
 
 class Syphoning:
@@ -32,6 +36,7 @@ class Syphoning:
         primary: PairedNamespace,
         secondary: PairedNamespace,
         *,
+        options: PairingOptions,
         events: Events,
         clock: Clock,
         wall_clock: Clock,
@@ -39,21 +44,20 @@ class Syphoning:
     ) -> None:
         self._primary = primary
         self._secondary = secondary
+        self._options = options
         self._events = events
         self._wall_clock = wall_clock
         self._on_fault = on_fault
         self._closing = ClosingTogether(clock)
         self._changed = Signal()
-        self._queues: list[str] = []
         self._syphon: BackgroundSyphon | None = None
         self._stopped = False
         self._lock = threading.Lock()
 
-    def start(self, queues: list[str]) -> None:
-        """Syphon from these backlog queues."""
+    def start(self) -> None:
+        """Syphon from the backlog queues of the primary."""
         with self._lock:
             if self._syphon is None and not self._stopped:
-                self._queues = list(queues)
                 self._syphon = BackgroundSyphon(self._make, self._failed)
                 self._syphon.start()
 
@@ -69,7 +73,23 @@ class Syphoning:
         )
         first_ms, longest_ms = pause_lengths_ms(**retry_options(self._primary.options))
         pauses = Pauses(MonotonicClock(), first_ms=first_ms, longest_ms=longest_ms)
-        return Syphon(ports[0], ports[1], self._queues, events=events, pauses=pauses, counts=self._counts)
+        roster = BacklogRoster(
+            self._find_home,
+            self._queues,
+            lambda: self._secondary.bus(**bus_options(self._secondary.options)),
+            count=self._options.backlog_queue_count,
+            name=self._events.primary,
+        )
+        return Syphon(ports[0], ports[1], roster=roster, events=events, pauses=pauses, counts=self._counts)
+
+    def _find_home(self) -> Home:
+        options = self._options
+        return find_home(self._primary, options.primary_name, timeout_s=options.try_timeout)
+
+    def _queues(self) -> dict[str, str | None]:
+        """The backlog queues in the secondary with their user metadata."""
+        with self._secondary.admin(**{**self._secondary.admin_options, "retry_total": 0}) as admin:
+            return backlog_metadata(admin)
 
     def _counts(self, queues: Sequence[str]) -> dict[str, Count]:
         """The depths of these backlog queues, for the ledger."""

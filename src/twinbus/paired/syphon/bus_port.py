@@ -8,9 +8,11 @@ from contextlib import suppress
 
 from twinbus.client import BusClient, Receiver, Sender, encode_batch, read_enqueued_ms
 from twinbus.client.batch import FORMAT
+from twinbus.client.connection import BusConnection
 from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ServiceError
 from twinbus.limits import SYPHON_WINDOW
+from twinbus.paired.asking import check_identity, told_by
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel, lock_left_ms
 
 
@@ -22,6 +24,12 @@ class BusPort:
         self._clock = clock or MonotonicClock()
         # The time of day, in which the service reports the end of a lock.
         self._wall = wall or SystemClock()
+
+    def expect(self, identity: str) -> None:
+        def check(connection: BusConnection) -> None:
+            check_identity(told_by(connection), identity)
+
+        self._client.check = check
 
     async def connect(self) -> None:
         await self._client.connection()

@@ -19,15 +19,17 @@ from pathlib import Path
 
 from twinbus.client import BusClient
 from twinbus.clock import MonotonicClock, SystemClock
-from twinbus.errors import ConfigError
-from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
+from twinbus.errors import ConfigError, ServiceError
+from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS, TRY_TIMEOUT_S_DEFAULT
+from twinbus.paired.asking import asked
 from twinbus.paired.events import Listener
 from twinbus.paired.options import NamespaceAddress, check_name, check_pair
 from twinbus.paired.syphon.bounds import Bounds
 from twinbus.paired.syphon.bus_port import BusPort
 from twinbus.paired.syphon.monitor import BacklogMonitor, BacklogMonitorThread, Counts
 from twinbus.paired.syphon.pauses import Failing, Pauses
-from twinbus.paired.syphon.syphon import Syphon, SyphonReport, endpoint_of, syphon_events
+from twinbus.paired.syphon.roster import BacklogRoster
+from twinbus.paired.syphon.syphon import Syphon, SyphonReport, endpoint_of, roster_of, syphon_events, tls_of
 
 # Host and port of the driver's stop signal.
 StopAddress = tuple[str, int]
@@ -39,7 +41,8 @@ _STOP_CONNECT_S = 5.0
 class Pairing:
     """Two namespaces, and what a run on any machine needs to know about them. `ca` is the text of a CA certificate, not
     a file name, because other machines do not have the file. `ledger` is a folder that the run can write, in which the
-    secondary is called `secondary_name`; its default is the first label of its host, or its address."""
+    secondary is called `secondary_name`; its default is the first label of its host, or its address. The default of
+    `primary_name` is the same, for a run that finds out by a roster."""
 
     primary: str = field(repr=False)
     secondary: str = field(repr=False)
@@ -48,11 +51,16 @@ class Pairing:
     websocket: bool = False
     ledger: str | None = None
     secondary_name: str = ""
+    # The primary's; None if it has none.
+    identity: str | None = None
 
     def __post_init__(self) -> None:
         check_pair(
             NamespaceAddress.parse(endpoint_of(self.primary)), NamespaceAddress.parse(endpoint_of(self.secondary))
         )
+        if not self.primary_name:
+            place = NamespaceAddress.parse(endpoint_of(self.primary))
+            object.__setattr__(self, "primary_name", place.label or place.plain_name)
         check_name(self.primary_name)
         self.tls(self.primary)
         if not self.secondary_name:
@@ -69,25 +77,47 @@ class Pairing:
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"The CA's certificate cannot be used: {error}.") from None
 
+    def client(self, text: str) -> BusClient:
+        return BusClient.from_connection_string(
+            text, tls=self.tls(text), websocket=self.websocket, timeout_ms=SYPHON_CONNECT_TIMEOUT_MS
+        )
+
     def port(self, text: str) -> BusPort:
-        return BusPort(
-            BusClient.from_connection_string(
-                text, tls=self.tls(text), websocket=self.websocket, timeout_ms=SYPHON_CONNECT_TIMEOUT_MS
-            )
+        return BusPort(self.client(text))
+
+    def roster(self, primary_name: str | None, count: int, ca_file: Path | None = None) -> BacklogRoster:
+        """Finds the backlog queues of the primary, whose name is given, or None to ask for it."""
+        return roster_of(
+            self.primary,
+            self.secondary,
+            primary_name,
+            count,
+            lambda: self.client(self.primary),
+            lambda: self.client(self.secondary),
+            ca_file=ca_file,
         )
 
     def syphon(
-        self, queues: Sequence[str], *, failing: Failing | None = None, listeners: Iterable[Listener] = ()
+        self,
+        queues: Sequence[str],
+        *,
+        failing: Failing | None = None,
+        listeners: Iterable[Listener] = (),
+        roster: BacklogRoster | None = None,
     ) -> Syphon:
         """Create a syphon for these backlog queues, on the loop it runs on."""
         clock = MonotonicClock()
         pauses = Pauses(clock)
         pauses.tell(failing or {})
         ledger = None if self.ledger is None else Path(self.ledger)
+        primary = self.port(self.primary)
+        if self.identity is not None:
+            primary.expect(self.identity)
         return Syphon(
-            self.port(self.primary),
+            primary,
             self.port(self.secondary),
             queues,
+            roster=roster,
             events=syphon_events(self.primary_name, self.secondary_name, listeners=listeners, ledger=ledger),
             clock=clock,
             pauses=pauses,
@@ -219,15 +249,16 @@ def monitor_thread(
 
 
 def name_of(connection_string: str, ca_file: Path | None = None) -> str:
-    """A namespace's name, as the paired client and the broker's own ledger have it: from its host, or from the
-    namespace itself if the official SDK is installed, or else its address."""
+    """A namespace's name in the ledger, as the paired client and the broker's own ledger have it: from its host, or
+    from the namespace itself, or else its address."""
     place = NamespaceAddress.parse(endpoint_of(connection_string))
     if place.label is not None:
         return place.label
+
+    def client() -> BusClient:
+        return BusClient.from_connection_string(connection_string, tls=tls_of(connection_string, ca_file))
+
     try:
-        from twinbus.paired._async.namespaces import AsyncPairedNamespace
-        from twinbus.paired._async.provision import async_name_of
-    except ImportError:
+        return asyncio.run(asked(client, TRY_TIMEOUT_S_DEFAULT)).name or place.plain_name
+    except ServiceError:
         return place.plain_name
-    options = {} if ca_file is None else {"connection_verify": str(ca_file)}
-    return asyncio.run(async_name_of(AsyncPairedNamespace.of_string(connection_string), options))

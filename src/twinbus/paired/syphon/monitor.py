@@ -65,7 +65,8 @@ class BacklogMonitor:
         waits: Callable[[str], bool] = lambda queue: False,
         interval_s: float | None = None,
     ) -> None:
-        self._queues = list(queues)
+        # The syphon adds to it.
+        self._queues = queues
         self._namespace = namespace
         self._counts = counts
         self._ages = ages

@@ -90,6 +90,10 @@ class Destination(Protocol):
 class Port(Protocol):
     """One namespace."""
 
+    def expect(self, identity: str) -> None:
+        """Connect only to the namespace with this identity; called before the first connection."""
+        ...
+
     async def connect(self) -> None:
         """Ensure a connection; fast if there is one."""
         ...

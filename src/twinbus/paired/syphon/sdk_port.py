@@ -1,7 +1,7 @@
 """The port for the official SDK: slower, for environments that allow only the SDK.
 
-- Messages stay bytes. The SDK loses AMQP types when it decodes, so the bytes are captured before; sends go as the data
-  of a batch.
+- Messages stay bytes. The SDK loses AMQP types when it decodes, and cannot decode every message, so the bytes are
+  captured before; sends go as the data of a batch.
 - The SDK's errors become ours by their AMQP condition, here and nowhere else.
 - The SDK waits for each send, and has no release: unsent messages are abandoned.
 """
@@ -49,8 +49,9 @@ from twinbus.errors import (
     ServiceError,
     UnauthorizedError,
 )
+from twinbus.paired.asking import check_identity, told_in
 from twinbus.paired.classify import exact
-from twinbus.paired.sdk_internals import Payloads, condition_of, extend
+from twinbus.paired.sdk_internals import Payloads, condition_of, extend, remote_properties
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel, lock_left_ms
 
 T = TypeVar("T")
@@ -86,7 +87,8 @@ def translated(error: Exception) -> ServiceError:
 async def _asked(work: Awaitable[T]) -> T:
     try:
         return await work
-    except (ServiceBusError, OSError, ValueError) as error:
+    except Exception as error:
+        # Whatever the SDK raises: some of its errors are neither its own nor the system's.
         raise translated(error) from error
 
 
@@ -95,6 +97,11 @@ class SdkPort:
 
     def __init__(self, client: ServiceBusClient) -> None:
         self._client = client
+        # The identity of the namespace; None for any.
+        self._identity: str | None = None
+
+    def expect(self, identity: str) -> None:
+        self._identity = identity
 
     @classmethod
     def from_connection_string(cls, text: str, ca_file: Path | None = None, websocket: bool = False) -> SdkPort:
@@ -117,7 +124,7 @@ class SdkPort:
         # Works for queues and topics alike.
         sender = self._client.get_queue_sender(path)
         await _asked(sender.__aenter__())
-        return SdkDestination(sender)
+        return SdkDestination(sender, self._identity)
 
     async def oldest_ms(self, path: str) -> int | None:
         receiver = self._client.get_queue_receiver(path)
@@ -187,7 +194,11 @@ class SdkSource:
 
     async def is_empty(self) -> bool:
         async with self._turn:
-            return not await _asked(self._receiver.peek_messages(1))
+            try:
+                return not await _asked(self._receiver.peek_messages(1))
+            except InternalError:
+                # A message that the SDK cannot decode is a message.
+                return False
 
     async def close(self) -> None:
         with suppress(ServiceBusError, OSError):
@@ -204,8 +215,10 @@ class SdkSource:
 class SdkDestination:
     """An entity of the primary, through one SDK sender."""
 
-    def __init__(self, sender: ServiceBusSender) -> None:
+    def __init__(self, sender: ServiceBusSender, identity: str | None = None) -> None:
         self._sender = sender
+        # The identity of the namespace; None for any.
+        self._identity = identity
         # Why it is unusable; None while it is usable.
         self._error: ServiceError | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -236,7 +249,10 @@ class SdkDestination:
         return outcomes
 
     async def _send(self, parcel: Parcel) -> None:
+        # This also opens the link again if it was lost.
         batch = await _asked(self._sender.create_message_batch())
+        if self._identity is not None:
+            check_identity(told_in(remote_properties(self._sender)), self._identity)
         size = batch.size_in_bytes + sum(len(payload) + 8 for payload in parcel)
         if size > batch.max_size_in_bytes:
             raise MessageTooLargeError(f"The message has {size} bytes, the primary takes {batch.max_size_in_bytes}.")

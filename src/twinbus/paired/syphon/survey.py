@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
@@ -19,36 +20,27 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from twinbus.client import BusClient, ReceivedMessage
 from twinbus.client.client import DEAD_LETTERS
 from twinbus.client.envelope import PACKED, PATH
-from twinbus.errors import ConnectionForcedError, DecodeError, EntityNotFoundError, ServiceError
+from twinbus.errors import (
+    ConnectionForcedError,
+    DecodeError,
+    EntityNotFoundError,
+    OperationTimeoutError,
+    ServiceError,
+    UnauthorizedError,
+)
 from twinbus.ledger.words import BACKLOG_MARK
-from twinbus.limits import PEEK_MESSAGES_MAX
+from twinbus.limits import PEEK_MESSAGES_MAX, TRY_TIMEOUT_S_DEFAULT
 from twinbus.paired._async.namespaces import AsyncPairedNamespace
+from twinbus.paired._async.provision import async_backlog_metadata, async_find_home
+from twinbus.paired.homes import Home, HomeMark
 from twinbus.paired.syphon.monitor import Count, Counts
+from twinbus.paired.syphon.queue_look import QueueLook
+from twinbus.paired.syphon.roster import described
+
+# How many messages of a queue are peeked.
+SAMPLE = 4 * PEEK_MESSAGES_MAX
 
 _NAME = re.compile(rf"(?P<primary>.+){re.escape(BACKLOG_MARK)}(?P<index>\d+)", re.IGNORECASE)
-
-
-@dataclass(slots=True)
-class QueueLook:
-    """One backlog queue. `destinations` and `reasons` count peeked messages; `oldest_ms` is when the first was
-    enqueued."""
-
-    name: str
-    primary: str
-    index: int
-    active: int = 0
-    dead: int = 0
-    other: int = 0
-    size_bytes: int = 0
-    oldest_ms: int | None = None
-    oldest_dead_ms: int | None = None
-    destinations: dict[str, int] = field(default_factory=dict)
-    reasons: dict[str, int] = field(default_factory=dict)
-    sampled: bool = False
-
-    @property
-    def empty(self) -> bool:
-        return not (self.active or self.dead or self.other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +65,10 @@ def admin_client(connection_string: str, options: Mapping[str, Any]) -> ServiceB
 
 
 async def list_queues(admin: ServiceBusAdministrationClient, primary: str | None = None) -> list[QueueLook]:
-    """The existing backlog queues of one primary or of all, with their counts."""
+    """The existing backlog queues of one primary name or of all, with their counts."""
     found: list[QueueLook] = []
     try:
+        marks = await async_backlog_metadata(admin)
         async for queue in admin.list_queues_runtime_properties():
             match = _NAME.fullmatch(queue.name)
             if match is None or (primary is not None and match["primary"].lower() != primary.lower()):
@@ -84,10 +77,93 @@ async def list_queues(admin: ServiceBusAdministrationClient, primary: str | None
             look = QueueLook(queue.name, match["primary"], int(match["index"]), active, dead)
             look.other = (queue.total_message_count or 0) - active - dead
             look.size_bytes = queue.size_in_bytes or 0
+            mark = marks.get(queue.name)
+            look.mark = mark if HomeMark.parse(mark) is not None else None
             found.append(look)
     except AzureError as error:
         raise _refusal(error) from error
-    return sorted(found, key=lambda look: (look.primary.lower(), look.index))
+    return _sorted(found)
+
+
+async def try_queues(client: BusClient, names: Iterable[str], sample: int = SAMPLE) -> list[QueueLook]:
+    """The same without the right to manage, for queues that may exist: what can be peeked is counted."""
+    found: list[QueueLook] = []
+    refusal: UnauthorizedError | None = None
+    for name in names:
+        match = _NAME.fullmatch(name)
+        assert match is not None
+        look = QueueLook(name, match["primary"], int(match["index"]), size_bytes=None)
+        try:
+            look.active = await _peeked_count(client, name, sample)
+            look.dead = await _peeked_count(client, f"{name}/{DEAD_LETTERS}", sample)
+        except EntityNotFoundError:
+            continue
+        except UnauthorizedError as error:
+            refusal = error
+            continue
+        with suppress(ServiceError):
+            look.mark = (await described(client, name)).home
+        found.append(look)
+    if refusal is not None and not found:
+        raise refusal
+    return _sorted(found)
+
+
+async def _peeked_count(client: BusClient, queue: str, most: int) -> int | None:
+    count = 0
+    async for _ in peeked(client, queue, most):
+        count += 1
+    return count if count < most else None
+
+
+def _sorted(looks: list[QueueLook]) -> list[QueueLook]:
+    return sorted(looks, key=lambda look: (look.primary.lower(), look.index))
+
+
+async def count_receivers(client: BusClient, looks: Iterable[QueueLook]) -> None:
+    """Find out whether anybody receives from queues with messages; only a Twinbus broker says so."""
+    for look in looks:
+        if look.waits:
+            try:
+                look.receivers = (await described(client, look.name)).receivers
+            except (ConnectionForcedError, OperationTimeoutError):
+                raise
+            except ServiceError:
+                look.receivers = None
+
+
+def known_home(
+    connection_string: str,
+    given: str | None,
+    client: Callable[[], BusClient],
+    ca_file: Path | None,
+    *,
+    timeout_s: float = TRY_TIMEOUT_S_DEFAULT,
+) -> Callable[[], Coroutine[Any, Any, Home]]:
+    """For a roster: who a namespace is."""
+    namespace = AsyncPairedNamespace.of_string(connection_string)
+    # With the caller's own TLS context and transport.
+    namespace.bus = lambda **options: client()
+    namespace.admin_options = _verified(ca_file)
+
+    async def home() -> Home:
+        return await async_find_home(namespace, given, timeout_s=timeout_s)
+
+    return home
+
+
+def known_queues(connection_string: str, ca_file: Path | None) -> Callable[[], Awaitable[dict[str, str | None]]]:
+    """For a roster: the backlog queues of a namespace, with their user metadata."""
+
+    async def queues() -> dict[str, str | None]:
+        async with admin_client(connection_string, {**_verified(ca_file), "retry_total": 0}) as admin:
+            return await async_backlog_metadata(admin)
+
+    return queues
+
+
+def _verified(ca_file: Path | None) -> dict[str, Any]:
+    return {} if ca_file is None else {"connection_verify": str(ca_file)}
 
 
 def admin_counts(connection_string: str, options: Mapping[str, Any]) -> Counts:
@@ -113,23 +189,23 @@ async def delete_queue(admin: ServiceBusAdministrationClient, name: str) -> None
         raise _refusal(error) from error
 
 
-async def look_inside(client: BusClient, looks: list[QueueLook], sample: int = 4 * PEEK_MESSAGES_MAX) -> None:
+async def look_inside(client: BusClient, looks: list[QueueLook], sample: int = SAMPLE) -> None:
     """Add what only the messages tell: destinations, ages, reasons of dead letters."""
     for look in looks:
-        if look.active or look.other:
+        if look.waits:
             destinations: Counter[str] = Counter()
             async for message in peeked(client, look.name, sample):
                 destinations[message.path or "(no path)"] += 1
                 look.oldest_ms = look.oldest_ms or message.enqueued_ms
             look.destinations = dict(destinations.most_common())
-            look.sampled = look.active + look.other > sample
-        if look.dead:
+            look.sampled = look.waiting is None or look.waiting > sample
+        if look.dead != 0:
             reasons: Counter[str] = Counter()
             async for message in peeked(client, look.name, sample, dead=True):
                 reasons[message.reason or "(no reason)"] += 1
                 look.oldest_dead_ms = look.oldest_dead_ms or message.enqueued_ms
             look.reasons = dict(reasons.most_common())
-            look.sampled = look.sampled or look.dead > sample
+            look.sampled = look.sampled or look.dead is None or look.dead > sample
 
 
 async def peeked(client: BusClient, queue: str, count: int, *, dead: bool = False) -> AsyncIterator[MessageLook]:
@@ -172,6 +248,8 @@ def _text(value: Any) -> str | None:
 def _refusal(error: AzureError) -> ServiceError:
     if isinstance(error, HttpResponseError) and error.status_code == 404:
         return EntityNotFoundError(error.message)
+    if isinstance(error, HttpResponseError) and error.status_code in (401, 403):
+        return UnauthorizedError(error.message)
     return ConnectionForcedError(
         f"The administration API of the secondary does not answer as it should: {error.message} "
         "(a certificate that is not trusted? --ca-file FILE names its CA, `twinbus trust` shows Twinbus's)"

@@ -6,6 +6,7 @@
 - A backlog message is completed only after the primary has accepted it. If a syphon dies, its messages are sent again
   with the same message id, and nothing is lost.
 - Several syphons share the work: a message is locked by one of them at a time.
+- A roster says which backlog queues are the primary's, and is asked again once a minute: they may be created later.
 - Held messages are bounded, in number and bytes, and are released when the syphon stops.
 """
 
@@ -13,27 +14,32 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from twinbus.client import BusClient
+from twinbus.client import BusClient, tls_context
 from twinbus.clock import Clock, MonotonicClock, SystemClock
-from twinbus.errors import ConfigError, ServiceError
+from twinbus.errors import ConfigError, OperationTimeoutError, ServiceError
 from twinbus.ledger.words import LedgerSource
 from twinbus.limits import (
     BACKLOG_QUEUES_DEFAULT,
     LOCK_DURATION_MS_DEFAULT,
     SYPHON_CONNECT_TIMEOUT_MS,
+    SYPHON_LOOK_S,
     SYPHON_RECEIVE_S,
     SYPHON_SEND_TIMEOUT_S,
     SYPHON_STOP_S,
+    TRY_TIMEOUT_S_DEFAULT,
 )
+from twinbus.paired.asking import asked
 from twinbus.paired.events import Events, Listener
+from twinbus.paired.homes import Home, NamespaceAnswer, home_of
 from twinbus.paired.journal import Journal
-from twinbus.paired.options import NamespaceAddress, backlog_names, check_name, check_pair
+from twinbus.paired.options import NamespaceAddress, check_name, check_pair
 from twinbus.paired.syphon.bounds import UNBOUNDED, Bounds
 from twinbus.paired.syphon.bus_port import BusPort
 from twinbus.paired.syphon.decisions import cause_of
@@ -41,7 +47,8 @@ from twinbus.paired.syphon.intake import BacklogIntake
 from twinbus.paired.syphon.monitor import BacklogMonitor, Counts
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.paired.syphon.port import Port
-from twinbus.paired.syphon.shared import SyphonShared
+from twinbus.paired.syphon.roster import BacklogRoster, Roster
+from twinbus.paired.syphon.shared import SyphonShared, logger
 from twinbus.paired.syphon.tally import QueueTally, Tally
 
 # How often locks are checked.
@@ -57,7 +64,7 @@ TRANSPORTS = ("client", "sdk")
 @dataclass(frozen=True, slots=True)
 class SyphonReport:
     """The result of a run. `drained` are queues found empty; `failing` are destinations that currently reject
-    messages."""
+    messages; `homeless` are backlog queues with messages of which nobody knows whether they are this primary's."""
 
     total: QueueTally
     queues: dict[str, dict[str, int]]
@@ -66,6 +73,17 @@ class SyphonReport:
     missing: tuple[str, ...]
     failing: tuple[str, ...]
     outage: str
+    homeless: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left that may be the primary's."""
+        return not (self.undrained or self.homeless or (self.outage and not self.queues))
+
+    @property
+    def found_queues(self) -> bool:
+        """Whether there is any backlog queue."""
+        return bool(set(self.queues) - set(self.missing)) or bool(self.outage)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self.total), **{k: v for k, v in asdict(self).items() if k != "total"}}
@@ -78,18 +96,27 @@ class Syphon:
         self,
         primary: Port,
         secondary: Port,
-        queues: Sequence[str],
+        queues: Sequence[str] = (),
         *,
         events: Events,
+        roster: BacklogRoster | None = None,
         clock: Clock | None = None,
         pauses: Pauses | None = None,
         receive_s: float = SYPHON_RECEIVE_S,
         owns_events: bool = True,
         counts: Counts | None = None,
     ) -> None:
-        if not queues:
+        if not queues and roster is None:
             raise ValueError("A syphon needs at least one backlog queue.")
-        self._queues = list(queues)
+        # Finds the queues; None if they are given.
+        self._roster = roster
+        # Whether the queues are known.
+        self._found = roster is None
+        self._queues = list(queues) or ([] if roster is None else roster.expected)
+        self._homeless: tuple[str, ...] = ()
+        self._identity: str | None = None
+        # Whether the run ends when the backlog is empty.
+        self._once = False
         self._receive_s = receive_s
         # Whether to close the ledger at the end.
         self._owns_events = owns_events
@@ -99,6 +126,7 @@ class Syphon:
         # Reports the depth of the queues for the ledger; None to disable.
         self._counts = counts
         self._loops: list[asyncio.Task[None]] = []
+        self._begun = False
 
     @classmethod
     def from_connection_strings(
@@ -127,6 +155,16 @@ class Syphon:
         if backlog_queue_count < 1:
             raise ValueError(f"backlog_queue_count is {backlog_queue_count}: it must be 1 or more.")
         name = check_name(primary_name or places[0].label or places[0].plain_name)
+        clients = [
+            partial(
+                BusClient.from_connection_string,
+                text,
+                tls=tls or tls_of(text, ca_file),
+                websocket=websocket,
+                timeout_ms=SYPHON_CONNECT_TIMEOUT_MS,
+            )
+            for text, tls in ((primary, primary_tls), (secondary, secondary_tls))
+        ]
         ports: list[Port]
         if transport == "sdk":
             # Imported here, because the SDK is heavy and only this transport needs it.
@@ -134,21 +172,16 @@ class Syphon:
 
             ports = [SdkPort.from_connection_string(text, ca_file, websocket) for text in (primary, secondary)]
         elif transport == "client":
-            ports = [
-                BusPort(
-                    BusClient.from_connection_string(
-                        text, tls=tls, websocket=websocket, timeout_ms=SYPHON_CONNECT_TIMEOUT_MS
-                    )
-                )
-                for text, tls in ((primary, primary_tls), (secondary, secondary_tls))
-            ]
+            ports = [BusPort(make()) for make in clients]
         else:
             raise ValueError(f"transport is {transport!r}: it must be one of {', '.join(TRANSPORTS)}.")
         second = secondary_name or places[1].label or places[1].plain_name
         return cls(
             ports[0],
             ports[1],
-            backlog_names(name, backlog_queue_count),
+            roster=roster_of(
+                primary, secondary, primary_name, backlog_queue_count, clients[0], clients[1], ca_file=ca_file
+            ),
             events=syphon_events(name, second, listeners=listeners, ledger=ledger),
             counts=None if ledger is None else counts_of(secondary, ca_file),
         )
@@ -186,6 +219,16 @@ class Syphon:
         return self._shared.pauses
 
     @property
+    def queues(self) -> list[str]:
+        """The backlog queues of the primary, as far as they are known."""
+        return list(self._queues) if self._found else []
+
+    @property
+    def identity(self) -> str | None:
+        """The primary's, as far as it is known."""
+        return self._identity
+
+    @property
     def in_hand(self) -> int:
         """Messages received and not settled."""
         return self._shared.room.messages
@@ -198,21 +241,29 @@ class Syphon:
         """Move messages until `stop` or a bound; with `once`, until the backlog is empty or nothing moves for
         `patience_s`."""
         shared = self._shared
-        if shared.intakes:
+        if self._begun:
             raise RuntimeError("A syphon runs once.")
+        self._begun = True
         shared.bounds = bounds
-        once = once or bounds.brief
-        shared.intakes = [BacklogIntake(queue, shared, once=once, receive_s=self._receive_s) for queue in self._queues]
+        self._once = once = once or bounds.brief
+        if self._found:
+            shared.intakes = [self._intake(queue) for queue in self._queues]
         keeper = asyncio.create_task(self._keep())
         monitor = self._new_monitor()
         looking = None if monitor is None else asyncio.create_task(monitor.run())
+        finding: asyncio.Task[None] | None = None
         try:
             if not bounds.brief or await self._reaches_primary():
                 self._loops = [asyncio.create_task(intake.run()) for intake in shared.intakes]
+                if self._roster is not None:
+                    finding = asyncio.create_task(self._find_queues(self._roster))
                 await self._wait(once, patience_s)
                 await self._finish()
         finally:
             keeper.cancel()
+            if finding is not None:
+                finding.cancel()
+                await asyncio.gather(finding, return_exceptions=True)
             if monitor is not None and looking is not None:
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
@@ -222,6 +273,57 @@ class Syphon:
         if failed:
             raise failed[0] or RuntimeError("a backlog queue's loop failed")
         return self._report()
+
+    def _intake(self, queue: str) -> BacklogIntake:
+        return BacklogIntake(queue, self._shared, once=self._once, receive_s=self._receive_s)
+
+    async def _find_queues(self, roster: BacklogRoster) -> None:
+        """Find the backlog queues of the primary, and those that are created later."""
+        shared = self._shared
+        backoff = shared.pauses.backoff()
+        while not shared.stopping.is_set():
+            try:
+                found = await roster.find()
+            except ServiceError as error:
+                if not self._found:
+                    shared.outage = cause_of(error)
+                    logger.warning("the backlog queues of %s are not known yet: %s", shared.events.primary, error)
+                await shared.pause(backoff.next_ms())
+                continue
+            backoff.reset()
+            if self._found and found.home.identity != self._identity:
+                # The port waits for the namespace of before; what it holds must not go to another.
+                logger.error("another namespace answers as the primary %s: restart the syphon for it", found.home.name)
+            else:
+                self._identity = found.home.identity
+                self._take(found)
+            if self._once:
+                return
+            await shared.pause(round(SYPHON_LOOK_S * 1000))
+
+    def _take(self, found: Roster) -> None:
+        shared = self._shared
+        if not self._found:
+            self._found = True
+            # In place: the monitor has it, too.
+            self._queues.clear()
+            shared.outage = ""
+            shared.events.rename(primary=found.home.name)
+            if found.home.identity is not None:
+                shared.primary.expect(found.home.identity)
+        for queue in found.own:
+            if queue not in self._queues:
+                self._queues.append(queue)
+                intake = self._intake(queue)
+                shared.intakes.append(intake)
+                self._loops.append(asyncio.create_task(intake.run()))
+        for queue in set(found.homeless) - set(self._homeless):
+            logger.warning(
+                "%s holds messages that may be %s's: `twinbus backlog adopt` moves them if they are",
+                queue,
+                found.home.name,
+            )
+        self._homeless = found.homeless
 
     def stop(self) -> None:
         """Stop the run in an orderly way: wait for sends in progress, release the rest."""
@@ -265,7 +367,7 @@ class Syphon:
                     timeout=_KEEP_S / 4,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                if stopping.done() or all(loop.done() for loop in self._loops):
+                if stopping.done() or (self._found and all(loop.done() for loop in self._loops)):
                     return
                 now_ms = shared.clock.now_ms()
                 if once and now_ms - shared.progress_ms > patience_s * 1000:
@@ -290,7 +392,12 @@ class Syphon:
     async def _end_loops(self) -> None:
         for loop in self._loops:
             loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._loops:
+            # The SDK may ignore it.
+            _, left = await asyncio.wait(self._loops, timeout=SYPHON_STOP_S)
+            for loop in left:
+                logger.error("a receive did not end within %.0f s and is left", SYPHON_STOP_S)
+                self._loops.remove(loop)
 
     async def _keep(self) -> None:
         """Renew locks periodically."""
@@ -324,7 +431,9 @@ class Syphon:
             undrained=tuple(q for q in self._queues if q not in drained and q not in missing),
             missing=missing,
             failing=tuple(self.failing),
-            outage=shared.outage,
+            # Without an answer until now, the primary counts as away.
+            outage=shared.outage or ("" if self._found else OperationTimeoutError.condition),
+            homeless=self._homeless,
         )
 
 
@@ -340,6 +449,42 @@ def syphon_events(
     wall = clock or SystemClock()
     journal = None if ledger is None else Journal(ledger, uuid4().hex[:12], wall, LedgerSource.SYPHON)
     return Events(primary, secondary, clock=wall, listeners=listeners, journal=journal)
+
+
+def roster_of(
+    primary: str,
+    secondary: str,
+    primary_name: str | None,
+    count: int,
+    primary_client: Callable[[], BusClient],
+    secondary_client: Callable[[], BusClient],
+    *,
+    ca_file: Path | None = None,
+) -> BacklogRoster:
+    """A roster from two connection strings. Without the official SDK, the names of the backlog queues are tried."""
+    address = NamespaceAddress.parse(endpoint_of(primary))
+    name = primary_name or address.label
+    try:
+        from twinbus.paired.syphon.survey import known_home, known_queues
+    except ImportError:
+
+        async def home() -> Home:
+            told = NamespaceAnswer() if address.azure else await asked(primary_client, TRY_TIMEOUT_S_DEFAULT)
+            return home_of(address, given=primary_name, told=told)
+
+        return BacklogRoster(home, None, secondary_client, count=count, name=name)
+    return BacklogRoster(
+        known_home(primary, primary_name, primary_client, ca_file),
+        known_queues(secondary, ca_file),
+        secondary_client,
+        count=count,
+        name=name,
+    )
+
+
+def tls_of(text: str, ca_file: Path | None) -> ssl.SSLContext | None:
+    """The TLS context for a connection string and a CA of one's own; None lets the client choose."""
+    return None if ca_file is None or "usedevelopmentemulator=true" in text.lower() else tls_context(ca_file)
 
 
 def counts_of(secondary: str, ca_file: Path | None = None) -> Counts | None:

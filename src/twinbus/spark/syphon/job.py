@@ -25,7 +25,6 @@ from twinbus.limits import (
     SYPHON_ROUND_S_MAX,
     SYPHON_SLOTS_MAX,
 )
-from twinbus.paired.options import backlog_names
 from twinbus.paired.syphon.drain import Pairing, name_of
 from twinbus.paired.syphon.syphon import PATIENCE_S, SyphonReport, counts_of
 from twinbus.spark.session import spark_session
@@ -86,8 +85,8 @@ def check_round(slots: int, round_seconds: float) -> None:
 
 
 def exit_code(report: SyphonReport, once: bool) -> int:
-    """1 if something is left, or there is no backlog queue at all."""
-    return int((once and bool(report.undrained)) or not set(report.queues) - set(report.missing))
+    """1 if something is left, perhaps under another name, or there is no backlog queue at all."""
+    return int((once and not report.complete) or not report.found_queues)
 
 
 def pairing_of(options: argparse.Namespace, environment: Mapping[str, str]) -> Pairing:
@@ -97,7 +96,7 @@ def pairing_of(options: argparse.Namespace, environment: Mapping[str, str]) -> P
         return Pairing(
             primary,
             secondary,
-            options.primary_name or name_of(primary, options.ca_file),
+            options.primary_name or "",
             ca=None if options.ca_file is None else options.ca_file.read_text(),
             websocket=options.websocket,
             ledger=options.ledger,
@@ -126,7 +125,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         rounds = Rounds(
             spark,
             pairing,
-            backlog_names(pairing.primary_name, options.backlog_queue_count),
+            roster=pairing.roster(options.primary_name, options.backlog_queue_count, options.ca_file),
             slots=options.slots,
             round_s=options.round_seconds,
             counts=counts_of(pairing.secondary, options.ca_file),
@@ -140,6 +139,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     else:
         total = report.total
         left = f"; not empty: {', '.join(report.undrained)}" if options.once and report.undrained else ""
+        if report.homeless:
+            left += f"; waiting in {', '.join(report.homeless)}, and whose they are is not known"
         syphoned = f"{total.syphoned:,} message{'' if total.syphoned == 1 else 's'} syphoned"
         sys.stdout.write(f"{syphoned}, {total.dead_lettered:,} dead-lettered{left}.\n")
     return exit_code(report, options.once)

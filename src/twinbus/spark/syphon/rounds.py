@@ -15,12 +15,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from twinbus.clock import Clock, MonotonicClock
-from twinbus.errors import InternalError
+from twinbus.errors import InternalError, OperationTimeoutError, ServiceError
 from twinbus.limits import (
+    SYPHON_LOOK_S,
     SYPHON_ROUND_FAILURES_MAX,
     SYPHON_ROUND_MESSAGES,
     SYPHON_ROUND_S,
@@ -30,6 +31,7 @@ from twinbus.paired.syphon.bounds import Bounds
 from twinbus.paired.syphon.drain import Pairing, SyphonRun, monitor_thread
 from twinbus.paired.syphon.monitor import Counts
 from twinbus.paired.syphon.pauses import Pauses
+from twinbus.paired.syphon.roster import BacklogRoster
 from twinbus.paired.syphon.syphon import PATIENCE_S, Syphon, SyphonReport
 from twinbus.paired.syphon.tally import QueueTally, Tally
 from twinbus.plan.wording import plural
@@ -53,8 +55,9 @@ class Rounds:
         self,
         spark: SparkSession,
         pairing: Pairing,
-        queues: Sequence[str],
+        queues: Sequence[str] = (),
         *,
+        roster: BacklogRoster | None = None,
         slots: int = 1,
         round_s: float = SYPHON_ROUND_S,
         messages_max: int = SYPHON_ROUND_MESSAGES,
@@ -63,12 +66,18 @@ class Rounds:
         on_round: Callable[[Rounds], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if not queues:
+        if not queues and roster is None:
             raise ValueError("A syphon needs at least one backlog queue.")
         # The caller ends the session.
         self._spark = spark
         self._pairing = pairing
-        self._queues = list(queues)
+        # Finds the queues; None if they are given.
+        self._roster = roster
+        self._queues = list(queues) or ([] if roster is None else roster.expected)
+        # Whether the queues are known, and when they were last looked for.
+        self._found = roster is None
+        self._looked_ms: int | None = None
+        self._homeless: tuple[str, ...] = ()
         # Tasks per queue at a time, and the bounds of each.
         self._slots = slots
         self._round_s = round_s
@@ -87,7 +96,7 @@ class Rounds:
         self._signal: StopSignal | None = None
         self._watch: SyphonRun | None = None
         self._tally = Tally()
-        for queue in queues:
+        for queue in self._queues:
             # Show all queues from the start.
             self._tally.of(queue)
         # Guards the tally: others read it, and a wait that ends must be counted once.
@@ -155,6 +164,12 @@ class Rounds:
         moved_ms = self._clock.now_ms()
         try:
             while not self._stopping.is_set():
+                self._find_queues()
+                if not self._found:
+                    if once and self._clock.now_ms() - moved_ms > patience_s * 1000:
+                        break
+                    self._stopping.wait(self._pauses.fail() / 1000)
+                    continue
                 moved = self._round(self._left() if once else self._queues)
                 if self._on_round is not None:
                     self._on_round(self)
@@ -206,6 +221,43 @@ class Rounds:
 
     def _left(self) -> list[str]:
         return [queue for queue in self._queues if queue not in self._drained and queue not in self._missing]
+
+    # --- the queues ---------------------------------------------------------------------------------------------------
+
+    def _find_queues(self) -> None:
+        """Look for the backlog queues of the primary, at most once a minute after they were found."""
+        if self._roster is None:
+            return
+        now_ms = self._clock.now_ms()
+        if self._looked_ms is not None and now_ms - self._looked_ms < SYPHON_LOOK_S * 1000:
+            return
+        try:
+            found = self._roster.find_now()
+        except ServiceError as error:
+            if not self._found:
+                self._outage = error.condition
+                logger.warning("the backlog queues are not known yet: %s", error)
+            return
+        identity = found.home.identity
+        if self._found and identity != self._pairing.identity:
+            logger.error("another namespace answers as the primary %s: restart the syphon for it", found.home.name)
+            return
+        if not self._found:
+            self._found, self._outage = True, ""
+            self._pairing = replace(self._pairing, primary_name=found.home.name, identity=identity)
+            self._pauses.succeed()
+            self._queues.clear()
+        self._looked_ms = now_ms
+        self._homeless = found.homeless
+        self._add_queues(found.own)
+
+    def _add_queues(self, queues: Iterable[str]) -> None:
+        with self._lock:
+            for queue in queues:
+                if queue not in self._queues:
+                    # In place: the monitor has the list, too.
+                    self._queues.append(queue)
+                    self._tally.of(queue)
 
     # --- a round ------------------------------------------------------------------------------------------------------
 
@@ -284,7 +336,7 @@ class Rounds:
     def _wait_for_messages(self) -> None:
         """Run a local syphon until so much has arrived that a round is worthwhile."""
         told = self._pauses.told()
-        watch = SyphonRun(lambda: self._pairing.syphon(self._queues, failing=told))
+        watch = SyphonRun(lambda: self._pairing.syphon(self._queues, failing=told, roster=self._roster))
         self._watch = watch
         if self._stopping.is_set():
             watch.stop()
@@ -294,6 +346,9 @@ class Rounds:
             self._tally = _sum(self._tally, watch.syphon.tally)
             self._watch = None
         self._outage, self._outages = report.outage, watch.syphon.outages
+        if watch.syphon.identity == self._pairing.identity:
+            self._add_queues(watch.syphon.queues)
+        self._homeless = report.homeless
         self._drained.clear()
         self._missing = set(report.missing)
         for path in self._pauses.paths():
@@ -308,7 +363,9 @@ class Rounds:
             undrained=tuple(self._left()),
             missing=tuple(queue for queue in self._queues if queue in self._missing),
             failing=tuple(self._pauses.paths()),
-            outage=self._outage,
+            # Without an answer until now, the primary counts as away.
+            outage=self._outage or ("" if self._found else OperationTimeoutError.condition),
+            homeless=self._homeless,
         )
 
 

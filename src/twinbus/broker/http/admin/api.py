@@ -90,7 +90,9 @@ class AdminApi:
         kind = call.target.kind
         if kind is ResourceKind.NAMESPACE:
             self._only(call, "GET")
-            return self._shown(namespace_entry(self._host.name, self._host.sku, self._created_ms), call, 200)
+            return self._shown(
+                namespace_entry(self._host.name, self._host.identity, self._host.sku, self._created_ms), call, 200
+            )
         if kind in self._lists:
             self._only(call, "GET")
             return self._listed(self._lists[kind], call, query)

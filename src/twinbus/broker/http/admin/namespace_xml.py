@@ -9,7 +9,7 @@ PREMIUM = "Premium"
 STANDARD = "Standard"
 
 
-def namespace_entry(name: str, sku: str, created_ms: int) -> Entry:
+def namespace_entry(name: str, identity: str, sku: str, created_ms: int) -> Entry:
     content = description(
         "NamespaceInfo",
         element("CreatedTime", moment(created_ms)),
@@ -19,5 +19,7 @@ def namespace_entry(name: str, sku: str, created_ms: int) -> Entry:
         element("ModifiedTime", moment(created_ms)),
         element("Name", name),
         element("NamespaceType", "Messaging"),
+        # Not the service's: which namespace this is, whatever its address.
+        element("NamespaceIdentity", identity),
     )
     return Entry("$namespaceinfo", name, created_ms, created_ms, content)
