@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from twinbus.demo import story as story_module
 from twinbus.demo.screen import Screen, result
 from twinbus.demo.story import DemoOptions, Phase, Story
 
@@ -72,3 +75,35 @@ async def test_the_report_has_a_bar_and_its_step(tmp_path: Path) -> None:
             story._step("a warning of some library")
         assert wanted in console.export_text()
         assert screen._summary() == "  report, step 4 of 10: adding up: costs"
+
+
+async def test_a_share_of_nothing_is_not_shown(tmp_path: Path) -> None:
+    console = Console(record=True, force_terminal=True, width=100, file=StringIO())
+    screen = Screen(console)
+    async with screen as show:
+        show(Story(tmp_path, PLAN, screen.line))
+        assert screen._summary() == "  nothing was sent yet"
+    shown = console.export_text()
+    assert "%" not in shown
+    assert "nothing was sent yet" in shown
+
+
+async def test_the_bars_of_the_last_frame_are_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def reported(*arguments: str, heard: Callable[[str], None]) -> dict[str, str]:
+        heard("9/10 writing the page")
+        return {"sentence": ""}
+
+    monkeypatch.setattr(story_module, "told", reported)
+    plan = DemoOptions(seed=1, rate=60, outage_s=5, engine="local", report=tmp_path / "report.html")
+    console = Console(record=True, force_terminal=True, width=100, file=StringIO())
+    screen = Screen(console)
+    async with screen as show:
+        story = Story(tmp_path, plan, screen.line)
+        story.account.sent("orders", "1")
+        story.account.received("orders", "1")
+        show(story)
+        await story._report()
+        story._turn(Phase.DONE)
+    assert story.step == (10, 10, "")
+    assert story.account.share == 1.0
+    assert "100.0%" in console.export_text()

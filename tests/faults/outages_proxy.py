@@ -11,8 +11,10 @@ CHUNK_BYTES = 65_536
 class Proxy:
     """Forwards to one port, on the running loop."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, delay_s: float = 0.0) -> None:
         self._target_port = port
+        # How long every byte is under way, in each direction.
+        self._delay_s = delay_s
         # 0 before `start`.
         self.port = 0
         # Whether new connections are accepted and not forwarded.
@@ -60,6 +62,9 @@ class Proxy:
             writer.transport.abort()
             return
         self._streams.append((there, back))
+        # It was still connecting when the line went dead.
+        if self.stalled:
+            return
         back.write(head)
         for source, sink in ((reader, back), (there, writer)):
             task = asyncio.create_task(self._forward(source, sink))
@@ -67,9 +72,18 @@ class Proxy:
             task.add_done_callback(self._tasks.discard)
 
     async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
         with suppress(OSError):
             while data := await source.read(CHUNK_BYTES):
-                sink.write(data)
-                await sink.drain()
+                if self._delay_s:
+                    loop.call_later(self._delay_s, self._write, sink, data)
+                else:
+                    sink.write(data)
+                    await sink.drain()
         # Cancelled, it does not come here: nobody is told.
-        sink.transport.abort()
+        loop.call_later(self._delay_s, sink.transport.abort)
+
+    def _write(self, sink: asyncio.StreamWriter, data: bytes) -> None:
+        # What was under way when the line went dead is lost.
+        if not self.stalled:
+            sink.write(data)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
 
 from twinbus.clock import SteppedClock
+from twinbus.paired.options import PairingOptions
+from twinbus.paired.synchronization import AsyncPool
 
 
 class SteppedSignal:
@@ -69,7 +72,7 @@ class ScriptedChannel:
     def __init__(self, queue: str, script: Script) -> None:
         self.queue = queue
         self.script = script
-        self.opened = False
+        self.opened = self.used = False
         self.checks = 0
         self.sdk = self
         self.entity_name = queue
@@ -84,10 +87,10 @@ class ScriptedChannel:
         self.opened = True
 
     async def discard(self) -> None:
-        self.opened = False
+        self.opened = self.used = False
 
     async def rest(self) -> None:
-        self.opened = False
+        self.opened = self.used = False
 
     async def close(self) -> None:
         self.opened = False
@@ -109,6 +112,37 @@ class ScriptedChannel:
     async def send_messages(self, message: Any, *, timeout: float, **options: Any) -> None:
         self.script.sent.append((message, options))
         self.script.happen(self.queue, "send", timeout)
+
+
+class ScriptedLinks:
+    """Links with the real pool; the caller opens them in its own time, because the clock is stepped."""
+
+    def __init__(self, queue: str, script: Script, options: PairingOptions) -> None:
+        self._silent_s = options.try_timeout
+        self.pool: AsyncPool[Any] = AsyncPool(lambda: ScriptedChannel(queue, script), options.max_in_flight)
+        # Senders that have left them.
+        self.left = 0
+        cold = self.pool.take_cold()
+        self.pool.give(cold, good=False)
+
+    async def take(self, seconds: float) -> Any:
+        channel = self.pool.take_free() or self.pool.take_cold()
+        if channel is None:
+            return await self.pool.take(seconds)
+        if not channel.opened:
+            try:
+                await channel.open(min(self._silent_s, seconds))
+            except BaseException:
+                self.pool.give(channel, good=False)
+                raise
+        return channel
+
+
+class NoJitter(Random):
+    """Pauses are as long as they can be."""
+
+    def random(self) -> float:
+        return 0.0
 
 
 class Recorder:

@@ -142,13 +142,14 @@ def test_administration_goes_the_same_way() -> None:
         "retry_total": 5,
         "retry_mode": "fixed",
     }
-    found = admin_options(given, "primary", 7)
+    found = admin_options(given, "primary", 17)
     assert found["proxies"] == {"http": "http://u%40x:p%3Aw@proxy:8080", "https": "http://u%40x:p%3Aw@proxy:8080"}
-    assert (found["connection_verify"], found["retry_total"], found["read_timeout"]) == ("ca.pem", 5, 7)
+    assert (found["connection_verify"], found["retry_total"], found["read_timeout"]) == ("ca.pem", 5, 17)
     assert found["retry_mode"] == "fixed"
     given = {"secondary_options": {"connection_verify": "b.pem"}, "admin_options": {"read_timeout": 1}}
-    assert admin_options(given, "primary", 7) == {"connection_timeout": 7, "read_timeout": 1, "retry_total": 0}
+    assert admin_options(given, "primary", 17) == {"connection_timeout": 17, "read_timeout": 1, "retry_total": 0}
     assert admin_options(given, "secondary", 7)["connection_verify"] == "b.pem"
+    assert admin_options({}, "primary", 7)["connection_timeout"] == 10, "nobody waits for it"
     assert admin_options({"http_proxy": {"proxy_hostname": "p", "proxy_port": 1}}, "primary", 7)["proxies"] == {
         "http": "http://p:1",
         "https": "http://p:1",

@@ -20,9 +20,12 @@ from azure.servicebus.exceptions import (
 
 from tests.paired.pairs import Pair, call
 from tests.paired.test_classify import refused_token
+from twinbus.clock import MonotonicClock, SteppedClock
+from twinbus.limits import OPENING_S_MAX, OPENINGS_START
 from twinbus.paired import PairFaultedError
 from twinbus.paired._async.channel import AsyncChannel, close_all
-from twinbus.paired.synchronization import AsyncTasks
+from twinbus.paired.gates import AsyncOpeningGate
+from twinbus.paired.synchronization import AsyncTasks, Attention, async_attended
 
 
 async def test_a_channel_is_opened_used_and_closed(pair: Pair) -> None:
@@ -78,7 +81,7 @@ async def test_an_opening_that_hangs_is_a_timeout(pair: Pair) -> None:
         first = channel.sdk
         with (
             pair.primary.fault("silent"),
-            pytest.raises(OperationTimeoutError, match=r"'orders' did not open within 0.5"),
+            pytest.raises(OperationTimeoutError, match=r"'orders' did not open: .* within 0.5"),
         ):
             await call(channel.open, 0.5)
         assert channel.opened is False
@@ -187,7 +190,7 @@ async def test_an_opening_that_comes_to_nothing_leaves_a_new_sender(how: str) ->
         await asyncio.sleep(60)
 
     tasks = AsyncTasks()
-    channel = AsyncChannel(lambda: _Sender(opening), tasks)  # type: ignore[arg-type, return-value]
+    channel = AsyncChannel(lambda: _Sender(opening), tasks, MonotonicClock())  # type: ignore[arg-type, return-value]
     first: Any = channel.sdk
     if how == "is cancelled":
         task = asyncio.create_task(channel.open(60))
@@ -206,12 +209,79 @@ async def test_an_opening_that_comes_to_nothing_leaves_a_new_sender(how: str) ->
     assert first._shutdown.is_set()
 
 
+async def test_an_opening_that_gets_on_is_not_cut() -> None:
+    """Twenty steps of 0.4 s each are slow, but a peer that is silent for 0.5 s is not there."""
+    clock = SteppedClock()
+    progress = iter(range(1000))
+    slow: list[float] = []
+    done = asyncio.Event()
+
+    async def opening() -> None:
+        await done.wait()
+
+    attention = Attention(0.5, lambda: next(progress), clock, lambda: slow.append(clock.steady_ms() / 1000))
+    task = asyncio.create_task(async_attended(attention, opening, lambda: None))
+    for _ in range(20):
+        clock.step(seconds=0.4)
+        assert 0 < attention.look() <= 0.5
+    assert slow == [1.2], "it gives up its place once"
+    done.set()
+    await task
+
+
+def test_an_opening_that_stands_still_is_cut() -> None:
+    clock = SteppedClock()
+    steps = [1, 2, 2, 2]
+    attention = Attention(0.5, lambda: steps.pop(0), clock, lambda: None)
+    clock.step(seconds=0.4)
+    assert attention.look() == 0.5
+    clock.step(seconds=0.3)
+    assert attention.look() == pytest.approx(0.2)
+    clock.step(seconds=0.2)
+    with pytest.raises(TimeoutError):
+        attention.look()
+
+
+def test_an_opening_does_not_take_for_ever() -> None:
+    clock = SteppedClock()
+    progress = iter(range(10_000))
+    attention = Attention(10, lambda: next(progress), clock, lambda: None)
+    for _ in range(int(OPENING_S_MAX) - 1):
+        clock.step(seconds=1)
+        attention.look()
+    clock.step(seconds=1)
+    with pytest.raises(TimeoutError):
+        attention.look()
+
+
+@pytest.mark.parametrize("how", ["well", "badly", "starved"])
+async def test_a_gate_learns_how_an_opening_ends(how: str) -> None:
+    clock: Any = SimpleNamespace(now_ms=lambda: 0, steady_s=lambda: seconds)
+    seconds = 0.0
+
+    async def opening() -> None:
+        nonlocal seconds
+        assert gate.running == 1
+        if how == "badly":
+            raise refused_token(404)
+        if how == "starved":
+            seconds = 5.0
+
+    gate, tasks = AsyncOpeningGate(), AsyncTasks()
+    channel = AsyncChannel(lambda: _Sender(opening), tasks, clock, gate)  # type: ignore[arg-type, return-value]
+    with suppress(MessagingEntityNotFoundError):
+        await channel.open(10)
+    assert gate.running == 0
+    assert gate.limit == (OPENINGS_START + 1 if how == "well" else OPENINGS_START // 2)
+    await tasks.finish()
+
+
 async def test_an_open_link_is_checked_rested_and_left() -> None:
     async def opening() -> None:
         pass
 
     tasks = AsyncTasks()
-    channel = AsyncChannel(lambda: _Sender(opening), tasks)  # type: ignore[arg-type, return-value]
+    channel = AsyncChannel(lambda: _Sender(opening), tasks, MonotonicClock())  # type: ignore[arg-type, return-value]
     first: Any = channel.sdk
     channel.check()
     assert not channel.opened

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 from typing import Any
 
 import pytest
@@ -15,13 +14,14 @@ from azure.servicebus.exceptions import (
     ServiceBusConnectionError,
 )
 
-from tests.paired.scripted import Recorder, Script, ScriptedChannel, SteppedSignal
+from tests.paired.scripted import NoJitter, Recorder, Script, ScriptedLinks, SteppedSignal
 from twinbus.clock import SteppedClock
 from twinbus.paired._async.diverter import AsyncDiverter
 from twinbus.paired.envelope import encoded
 from twinbus.paired.events import Events
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.rotation import Rotation
+from twinbus.paired.synchronization import NoLinkYet
 
 PAYLOADS = encoded(ServiceBusMessage("x"))
 AWAY = ServiceBusConnectionError(message="away")
@@ -41,11 +41,12 @@ class Backlog:
         self.paired_after = self.needed_for = 0
         self._waits = 0
         settings = PairingOptions(**{"backlog_pause": 1000, "max_in_flight": 1, **options})
-        self.rotation = Rotation(names, pause_ms=1_000_000, clock=self.clock, rng=Random(1))
+        self.rotation = Rotation(names, pause_ms=1_000_000, clock=self.clock, rng=NoJitter(1))
         self.diverter = AsyncDiverter(
             "orders",
             pairing=self,  # type: ignore[arg-type]
-            channel=lambda name: ScriptedChannel(name, self.script),  # type: ignore[arg-type, return-value]
+            links=lambda name: ScriptedLinks(name, self.script, settings),  # type: ignore[arg-type, return-value]
+            leave=self._leave,
             options=settings,
             clock=self.clock,
             events=Events("a", "b", clock=self.clock, listeners=[], journal=None),
@@ -54,6 +55,9 @@ class Backlog:
 
     def _waited(self) -> None:
         self._waits += 1
+
+    async def _leave(self, links: Any) -> None:
+        links.left += 1
 
     def usable(self, left_s: float, *, hold: bool) -> Rotation | None:
         assert hold
@@ -83,13 +87,13 @@ async def test_one_try_has_half_of_the_time_that_is_left(left_s: float, try_s: f
     backlog.script.plan("q0", "open", (0.5, None))
     assert await backlog.send(left_s) == "q0"
     assert backlog.script.made("open") == [("q0", try_s)]
-    assert backlog.script.made("send") == [("q0", try_s - 0.5)], "opening and sending share it"
+    assert backlog.script.made("send") == [("q0", min(try_s, left_s - 0.5))], "opening does not count against sending"
 
 
 async def test_a_send_always_has_a_moment() -> None:
     backlog = Backlog("q0")
     backlog.script.plan("q0", "open", (100, None))
-    assert await backlog.send(4) == "q0"
+    assert await backlog.send(1.5) == "q0"
     assert backlog.script.made("send") == [("q0", 0.01)]
 
 
@@ -223,35 +227,35 @@ async def test_a_batch_gives_its_connection_back() -> None:
 async def test_a_connection_that_others_use_is_nobodys_failure() -> None:
     backlog = Backlog("q0", try_timeout=2)
     await backlog.send(5)
-    channels = backlog.diverter._pool("q0")
-    used = await channels.take(0)
-    channels.take = lambda seconds: _busy(backlog, seconds)  # type: ignore[method-assign, assignment]
+    links: Any = backlog.diverter._links_to("q0")
+    used = await links.take(0)
+    links.take = lambda seconds: _busy(backlog, seconds)
     with pytest.raises(OperationTimeoutError):
         await backlog.send(3)
     with pytest.raises(OperationTimeoutError):
         await backlog.batch(3)
     assert not backlog.rotation.all_out()
-    assert not channels.free
+    assert not links.pool.free
     assert used.opened
 
 
 async def _busy(backlog: Backlog, seconds: float) -> Any:
     assert seconds > 0
     backlog.clock.step(seconds=seconds)
-    raise TimeoutError
+    raise NoLinkYet
 
 
 @pytest.mark.parametrize("what", ["send", "batch"])
 async def test_the_wait_for_a_connection_counts(what: str) -> None:
     backlog = Backlog("q0", try_timeout=2)
-    channels = backlog.diverter._pool("q0")
-    take = channels.take
+    links: Any = backlog.diverter._links_to("q0")
+    take = links.take
 
     async def late(seconds: float) -> Any:
         backlog.clock.step(seconds=1.4)
-        return await take(seconds)
+        return await take(seconds - 1.4)
 
-    channels.take = late  # type: ignore[method-assign]
+    links.take = late
     backlog.script.plan("q0", "open", (100, AWAY))
     with pytest.raises((OperationTimeoutError, ServiceBusConnectionError)):
         await getattr(backlog, what)(1.5)
@@ -279,15 +283,16 @@ async def test_a_queue_that_fails_is_told_once(what: str) -> None:
 async def test_what_rests_can_be_used_again() -> None:
     backlog = Backlog("q0")
     await backlog.send(5)
-    channels = backlog.diverter._pool("q0")
+    links: Any = backlog.diverter._links_to("q0")
     await backlog.diverter.rest()
-    assert [channel.opened for channel in channels.free] == [False]
+    assert list(links.pool.free) == []
     await backlog.send(5)
-    assert [channel.opened for channel in channels.free] == [True]
-    used = await channels.take(0)
+    assert [channel.opened for channel in links.pool.free] == [True]
+    used = await links.take(0)
     await backlog.diverter.rest()
     assert used.opened, "somebody uses it"
-    assert len(backlog.diverter.closings()) == 1
+    await backlog.diverter.close()
+    assert links.left == 1
 
 
 async def test_every_try_is_counted_with_its_size() -> None:
@@ -331,15 +336,15 @@ async def test_a_batch_is_no_longer_wanted_when_its_sender_is_closed() -> None:
 
 async def test_a_batch_has_its_share_of_the_time() -> None:
     backlog = Backlog("q0", try_timeout=4)
-    channels = backlog.diverter._pool("q0")
+    links: Any = backlog.diverter._links_to("q0")
     asked: list[float] = []
-    take = channels.take
+    take = links.take
 
     async def noted(seconds: float) -> Any:
         asked.append(seconds)
         return await take(seconds)
 
-    channels.take = noted  # type: ignore[method-assign]
+    links.take = noted
     await backlog.batch(100)
     await backlog.batch(3)
     assert asked == [4, 3]

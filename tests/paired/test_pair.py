@@ -194,8 +194,8 @@ async def test_a_childs_copy_ends_nothing(client: Any) -> None:
     assert is_shut(receiver)
 
 
-@pytest.mark.parametrize("what", ["back", "failed over", "closed"])
-async def test_only_diverters_of_an_entity_that_is_back_rest(client: Any, what: str) -> None:
+@pytest.mark.parametrize("what", ["back", "failed over", "closed", "another failed over"])
+async def test_diverters_rest_when_all_entities_are_back(client: Any, what: str) -> None:
     pair = client._pair
     rested: list[str] = []
 
@@ -214,8 +214,11 @@ async def test_only_diverters_of_an_entity_that_is_back_rest(client: Any, what: 
 
     pair._watcher = SimpleNamespace(watch=watch)
     entity = SimpleNamespace(path="orders", failed_over=what == "failed over", closed=what == "closed")
+    other = SimpleNamespace(path="news", failed_over=what == "another failed over", closed=False)
+    pair._entities = {"orders": entity, "news": other}
     await pair._watch_until_well(entity)
-    assert rested == (["orders"] if what == "back" else [])
+    pair._entities = {}
+    assert sorted(rested) == (["news", "orders"] if what == "back" else []), "they share links to the backlog"
 
 
 async def test_entering_starts_the_search(client: Any) -> None:

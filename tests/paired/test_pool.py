@@ -6,19 +6,27 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from twinbus.paired.synchronization import AsyncPool, Pool
+from twinbus.paired.synchronization import AsyncPool, NoLinkYet, Pool
+
+
+def filled(pool: Any, count: int) -> Any:
+    """The pool, with good items."""
+    for _ in range(count):
+        pool.give(pool.take_cold())
+    return pool
 
 
 async def test_the_pool_hands_over_in_turn() -> None:
     made = iter(range(100))
-    pool = AsyncPool(lambda: next(made), 2)
+    pool = filled(AsyncPool(lambda: next(made), 2), 2)
     assert {await pool.take(1), await pool.take(1)} == {0, 1}
     waiting = [asyncio.create_task(pool.take(5)) for _ in range(3)]
     await asyncio.sleep(0)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(NoLinkYet):
         await pool.take(0.01)
     waiting[0].cancel()
     pool.give(0)
@@ -33,7 +41,7 @@ async def test_the_pool_hands_over_in_turn() -> None:
 
 
 def test_the_pool_of_threads_loses_nothing() -> None:
-    pool = Pool(object, 3)
+    pool = filled(Pool(object, 3), 3)
     most, lock, holders = 0, threading.Lock(), set()
 
     def use() -> int:
@@ -42,7 +50,7 @@ def test_the_pool_of_threads_loses_nothing() -> None:
         for _ in range(300):
             try:
                 item = pool.take(0.001)
-            except TimeoutError:
+            except NoLinkYet:
                 timeouts += 1
                 continue
             with lock:
@@ -59,25 +67,39 @@ def test_the_pool_of_threads_loses_nothing() -> None:
     assert len(pool.free) == len(pool.all) <= 3
 
 
-async def test_what_is_not_good_comes_last() -> None:
+async def test_a_cold_item_is_not_lent() -> None:
     for pool in (AsyncPool(object, 3), Pool(object, 3)):
-        one, two, three = pool.make(), pool.make(), pool.make()
+        one, two, three = (pool.take_cold() for _ in range(3))
+        assert pool.take_cold() is None, "no more than three"
         pool.give(one)
         pool.give(two, good=False)
         pool.give(three)
-        assert [pool.take_free() for _ in range(4)] == [three, one, two, None]
+        assert [pool.take_free() for _ in range(3)] == [three, one, None]
+        assert pool.take_cold() is two
+        assert pool.all == [one, two, three]
 
 
-async def test_what_is_free_is_taken_before_another_is_made() -> None:
-    pool = AsyncPool(object, 3)
-    item = await pool.take(1)
-    pool.give(item)
-    assert await pool.take(1) is item
-    assert pool.all == [item]
+async def test_all_who_wait_get_the_error() -> None:
+    pool: AsyncPool[object] = AsyncPool(object, 3)
+    assert pool.fail(OSError("away")) is False
+    waiting = [asyncio.create_task(pool.take(5)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert pool.fail(OSError("away")) is True
+    assert [str(error) for error in await asyncio.gather(*waiting, return_exceptions=True)] == ["away"] * 3
+    threads: Pool[object] = Pool(object, 3)
+    assert threads.fail(OSError("away")) is False
+    with ThreadPoolExecutor(3) as executor:
+        calls = [executor.submit(threads.take, 10) for _ in range(3)]
+        while len(threads.waiting) < 3:
+            time.sleep(0.001)
+        assert threads.fail(OSError("away")) is True
+        assert [str(call.exception()) for call in calls] == ["away"] * 3
+    assert not pool.waiting
+    assert not threads.waiting
 
 
 def test_a_thread_that_waits_gets_what_is_given() -> None:
-    pool = Pool(object, 1)
+    pool = filled(Pool(object, 1), 1)
     item = pool.take(1)
     taken: list[object] = []
     waiting = [threading.Thread(target=lambda: taken.append(pool.take(10))) for _ in range(2)]
@@ -98,7 +120,7 @@ def test_a_thread_that_waits_gets_what_is_given() -> None:
 
 @pytest.mark.parametrize("given", [False, True], ids=["waiting", "handed over"])
 def test_a_thread_that_is_interrupted_takes_nothing_away(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Pool(object, 1)
+    pool = filled(Pool(object, 1), 1)
     item = pool.take(1)
 
     def interrupted(event: threading.Event, seconds: float) -> bool:
@@ -117,7 +139,7 @@ def test_a_thread_that_is_interrupted_takes_nothing_away(given: bool, monkeypatc
 
 
 def test_what_becomes_free_between_two_looks_is_taken() -> None:
-    pool = Pool(object, 1)
+    pool = filled(Pool(object, 1), 1)
     item = pool.take(1)
     look = pool.take_free
 

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from typing import Any
 
 import azure.servicebus as sdk
 import azure.servicebus.aio as sdk_aio
+import certifi
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._pyamqp import _connection, _transport, client
@@ -377,6 +379,8 @@ class _Client:
     def __init__(self, transport: Any) -> None:
         self._connection: Any = SimpleNamespace(_transport=transport)
         self._shutdown = False
+        self._ssl_opts: dict[str, Any] = {}
+        self._use_tls = True
 
 
 def test_every_connection_is_cut_once() -> None:
@@ -449,3 +453,31 @@ async def test_the_bytes_of_a_message_in_pieces() -> None:
     assert payloads.take(SimpleNamespace(_delivery_tag=b"a")) == b""
     none = sdk_internals.Payloads(SimpleNamespace(_open=opened, _handler=None))
     await none.watch()
+
+
+def test_certificate_authorities_are_loaded_once_for_each_state_of_their_file(tmp_path: Path) -> None:
+    def shared(use_tls: bool = True, **options: Any) -> Any:
+        client: Any = SimpleNamespace(_ssl_opts=options, _use_tls=use_tls)
+        sdk_internals._share_authorities(client)
+        return client._ssl_opts
+
+    file = tmp_path / "ca.pem"
+    missing = str(tmp_path / "none.pem")
+    file.write_bytes(Path(certifi.where()).read_bytes())
+    first = shared(ca_certs=str(file))["context"]
+    assert first.verify_mode is ssl.CERT_REQUIRED
+    assert first.check_hostname
+    assert shared(ca_certs=str(file))["context"] is first
+    assert shared(ca_certs=missing) == {"ca_certs": missing}, "the SDK reports it"
+    own = ssl.create_default_context()
+    assert shared(context=own) == {"context": own}, "the application's own"
+    assert shared(use_tls=False, ca_certs=str(file)) == {"ca_certs": str(file)}, "the sync client does not load it"
+    file.write_bytes(file.read_bytes() + b"\n")
+    assert shared(ca_certs=str(file))["context"] is not first, "the file was replaced"
+    file.write_text("no certificate")
+    assert shared(ca_certs=str(file)) == {"ca_certs": str(file)}
+    for number in range(2 * sdk_internals.CONTEXTS_MAX):
+        path = tmp_path / f"{number}.pem"
+        path.write_bytes(Path(certifi.where()).read_bytes()[:2000].rpartition(b"-----END CERTIFICATE-----")[0])
+        shared(ca_certs=str(path))
+    assert len(sdk_internals._contexts) <= sdk_internals.CONTEXTS_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
@@ -21,7 +21,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from tests.paired.scripted import Recorder, Script, ScriptedChannel, SteppedSignal
+from tests.paired.scripted import NoJitter, Recorder, Script, ScriptedLinks, SteppedSignal
 from twinbus.clock import SteppedClock
 from twinbus.paired._async.diverter import AsyncDiverter
 from twinbus.paired._async.sender import PairedServiceBusSender
@@ -33,7 +33,7 @@ from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
 from twinbus.paired.rotation import Rotation
 from twinbus.paired.state import EntityState
-from twinbus.paired.synchronization import AsyncPool, AsyncTasks
+from twinbus.paired.synchronization import AsyncPool, NoLinkYet
 
 AWAY = ServiceBusConnectionError(message="away")
 BUSY = ServiceBusServerBusyError(message="busy")
@@ -58,8 +58,7 @@ class World:
             events=events,
             on_trouble=lambda entity: None,
         )
-        self.rotation = Rotation(["q0"], pause_ms=1000, clock=self.clock, rng=Random(1))
-        self.in_background: list[Callable[[], Awaitable[None]]] = []
+        self.rotation = Rotation(["q0"], pause_ms=1000, clock=self.clock, rng=NoJitter(1))
         self.starts: list[int] = []
         # Looks at the backlog queue of a session: for how long; and what is left to be there.
         self.looks: list[float] = []
@@ -72,7 +71,8 @@ class World:
             classify=availability_failure,
             start=lambda: self.starts.append(self.clock.now_ms()),
             forked=False,
-            tasks=SimpleNamespace(within=self._within, together=AsyncTasks().together),
+            rng=NoJitter(),
+            leave=self._leave,
             look=self._look,
             hidden_numbers=lambda count: [-1 - number for number in range(count)],
         )
@@ -80,18 +80,20 @@ class World:
         diverter = AsyncDiverter(
             "orders",
             pairing=search,  # type: ignore[arg-type]
-            channel=self._channel,  # type: ignore[arg-type]
+            links=lambda name: ScriptedLinks(name, self.script, self.options),  # type: ignore[arg-type, return-value]
+            leave=self._leave,
             options=self.options,
             clock=self.clock,
             events=events,
             closing=self.changed,  # type: ignore[arg-type]
         )
-        self.channels: AsyncPool[Any] = AsyncPool(lambda: self._channel("orders"), self.options.max_in_flight)
-        self.channels.give(self.channels.make())
-        self.sender = PairedServiceBusSender(pair, self.entity, self.channels, diverter)  # type: ignore[arg-type]
+        self.links: Any = ScriptedLinks("orders", self.script, self.options)
+        self.channels: AsyncPool[Any] = self.links.pool
+        template: Any = self.channels.all[0]
+        self.sender = PairedServiceBusSender(pair, self.entity, self.links, diverter, template)  # type: ignore[arg-type]
 
-    def _channel(self, queue: str) -> ScriptedChannel:
-        return ScriptedChannel(queue, self.script)
+    async def _leave(self, links: Any) -> None:
+        links.left += 1
 
     async def _look(self, entity: PairedEntity[Any], queue: str, seconds: float) -> bool:
         self.looks.append(seconds)
@@ -99,11 +101,6 @@ class World:
             entity.trail.drained(entity.trail.in_queue(queue), None)
             entity.refresh()
         return self.drained
-
-    async def _within(self, seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
-        self.clock.step(seconds=seconds)
-        self.in_background.append(work)
-        return False
 
     async def send(self, timeout: float | None = None) -> None:
         await self.sender.send_messages(ServiceBusMessage("x"), timeout=timeout)
@@ -155,48 +152,71 @@ async def test_a_callers_time_that_ends_before_the_interval_ends_the_send() -> N
 
 async def test_the_wait_for_a_connection_counts() -> None:
     world = World(failover_interval=60, try_timeout=5)
-    take = world.channels.take
+    take = world.links.take
 
     async def late(seconds: float) -> Any:
         world.clock.step(seconds=2.5)
-        return await take(seconds)
+        return await take(seconds - 2.5)
 
-    world.channels.take = late  # type: ignore[method-assign]
+    world.links.take = late
     world.script.plan("orders", "open", (100, SLOW))
     with pytest.raises(OperationTimeoutError):
         await world.send(timeout=3)
     assert world.passed_s == pytest.approx(3, abs=0.02)
 
 
-async def test_a_caller_in_a_hurry_leaves_the_opening_to_the_next() -> None:
+async def test_a_link_that_is_not_open_yet_is_nobodys_failure() -> None:
     """The SDK takes a second to report that an entity does not exist: a shorter open would fail for that alone."""
     world = World()
+    take = world.links.take
+
+    async def opening(seconds: float) -> Any:
+        world.clock.step(seconds=seconds)
+        raise NoLinkYet
+
+    world.links.take = opening
     with pytest.raises(OperationTimeoutError, match="No time was left"):
         await world.send(timeout=1.9)
-    assert world.script.made("open") == [], "not in the caller's time"
     assert world.passed_s == pytest.approx(1.9, abs=0.01)
     assert world.entity.state is EntityState.HEALTHY
-    await world.in_background[0]()
-    assert world.script.made("open") == [("orders", 2)]
+    world.links.take = take
     await world.send(timeout=0.5)
     assert world.script.made("send") == [("orders", 0.5)]
 
 
-async def test_an_opening_in_the_background_that_fails_counts() -> None:
-    world = World()
-    world.script.plan("orders", "open", (0, AWAY))
-    with pytest.raises(OperationTimeoutError):
-        await world.send(timeout=1)
-    with pytest.raises(ServiceBusConnectionError):
-        await world.in_background[0]()
-    assert world.entity.state is EntityState.SUSPECT
-    other = World()
-    other.script.plan("orders", "open", (0, MessagingEntityNotFoundError(message="no")))
-    with pytest.raises(OperationTimeoutError):
-        await other.send(timeout=1)
-    with pytest.raises(MessagingEntityNotFoundError):
-        await other.in_background[0]()
-    assert other.entity.state is EntityState.HEALTHY, "the caller's own"
+async def test_opening_a_link_does_not_count_against_sending() -> None:
+    world = World(try_timeout=3, failover_interval=5)
+    world.script.plan("orders", "open", (2.9, None))
+    await world.send()
+    assert world.script.made("send") == [("orders", 3)]
+
+
+@pytest.mark.parametrize(("timeout", "tries"), [(20, 2), (None, 4)])
+async def test_a_timeout_that_the_caller_has_set_goes_on_while_the_process_starves(
+    timeout: float | None, tries: int
+) -> None:
+    world = World(failover_interval=30, try_timeout=10)
+    # Every wait takes 15 s longer than the fair clock says.
+    world.sender._steady_s = lambda: world.passed_s + 15 * len(world.changed.waits)
+    world.script.plan("orders", "send", (0, AWAY), (0, AWAY), (0, AWAY), (0, None))
+    if timeout is None:
+        await world.send()
+    else:
+        with pytest.raises(ServiceBusConnectionError):
+            await world.send(timeout=timeout)
+    assert len(world.script.made("send")) == tries
+
+
+async def test_pauses_have_jitter() -> None:
+    world = World(failover_interval=60)
+    world.sender._pair.rng = Random(1)
+    world.script.plan("orders", "send", *[(0, AWAY)] * 8, (0, None))
+    await world.send()
+    full = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+    assert len(world.changed.waits) == len(full)
+    for wait_s, longest_s in zip(world.changed.waits, full, strict=True):
+        assert 0.75 * longest_s <= wait_s < longest_s
+    assert len(set(world.changed.waits[-3:])) == 3
 
 
 async def test_a_success_on_the_entity_ends_the_hold() -> None:
@@ -293,16 +313,16 @@ async def test_a_send_that_ends_well_ends_the_suspicion() -> None:
     assert world.entity.state is EntityState.HEALTHY
 
 
-async def test_a_broken_connection_is_used_last() -> None:
+async def test_a_broken_connection_is_not_used() -> None:
     world = World(max_in_flight=2)
-    pair = [world.channels.take_free() or world.channels.make(), world.channels.make()]
-    for channel in pair:
+    for channel in (world.channels.take_cold(), world.channels.take_cold()):
         channel.opened = True
         world.channels.give(channel)
     world.script.plan("orders", "send", (0, AWAY), (0, None))
     await world.send()
     assert world.script.made("open") == [], "the other one is open"
-    assert [channel.opened for channel in world.channels.free] == [False, True]
+    assert [channel.opened for channel in world.channels.free] == [True]
+    assert [channel.opened for channel in world.channels._cold] == [False]
 
 
 @pytest.mark.parametrize(("took_s", "waits"), [(0.95, [0.05]), (0.9, [])])
@@ -312,9 +332,9 @@ async def test_all_connections_in_use_until_the_interval_ends(took_s: float, wai
 
     async def busy(seconds: float) -> Any:
         world.clock.step(seconds=took_s)
-        raise TimeoutError
+        raise NoLinkYet
 
-    world.channels.take = busy  # type: ignore[method-assign]
+    world.links.take = busy
     await world.send()
     assert world.changed.waits == waits, "what was left of it, and no try in less than 0.1 s"
     assert world.script.made("send")[-1][0] == "q0"
@@ -326,7 +346,7 @@ async def test_the_backlogs_connection_stays_open_until_the_primary_is_back() ->
     for _ in range(3):
         await world.send()
     assert [queue for queue, _ in world.script.made("open")] == ["orders", "q0"]
-    (channel,) = world.sender._diverter._pool("q0").all
+    (channel,) = world.sender._diverter._links_to("q0").pool.all
     assert channel.opened
     world.script.on_call = lambda queue, call: world.entity.pinged() if (queue, call) == ("q0", "send") else None
     await world.send()
@@ -355,10 +375,16 @@ async def test_an_error_is_its_own_and_has_its_cause() -> None:
         await world.send()
     assert raised.value is missing
     assert raised.value.__cause__ is None
+    world.script.plan("orders", "open", (0, None))
+    world.script.plan("orders", "send", (0, missing))
+    with pytest.raises(MessagingEntityNotFoundError):
+        await world.send()
     assert world.channels.all[0].checks == 1, "the SDK may have closed the link"
     vague = ServiceBusConnectionError(message="vague")
-    world.script.plan("orders", "open", (0, vague))
+    world.script.plan("orders", "send", (0, vague))
     world.channels.all[0].seen = lambda error: missing if error is vague else error
+    world.channels.free.clear()
+    world.channels.give(world.channels.all[0], good=False)
     with pytest.raises(MessagingEntityNotFoundError) as raised:
         await world.send()
     assert raised.value.__cause__ is vague
@@ -382,9 +408,9 @@ async def test_a_sender_that_was_closed_sends_nothing_more() -> None:
     closed: list[Any] = []
     world.sender._on_close = closed.append
     await world.send()
-    channel = world.channels.all[0]
     await world.sender.close()
-    assert not channel.opened
+    await world.sender.close()
+    assert world.links.left == 1
     assert closed == [world.sender]
     with pytest.raises(ValueError, match="shutdown"):
         await world.send()
@@ -462,9 +488,9 @@ async def test_cancelling_asks_the_primary_only() -> None:
 
     async def busy(seconds: float) -> Any:
         world.clock.step(seconds=seconds)
-        raise TimeoutError
+        raise NoLinkYet
 
-    world.channels.take = busy  # type: ignore[method-assign]
+    world.links.take = busy
     with pytest.raises(OperationTimeoutError, match="No time was left"):
         await world.sender.cancel_scheduled_messages(3)
 
@@ -537,7 +563,7 @@ async def test_a_send_that_is_cancelled_leaves_no_open_connection() -> None:
     with pytest.raises(asyncio.CancelledError):
         await send._task
     assert not channel.opened
-    assert list(world.channels.free) == [channel]
+    assert list(world.channels.free) == []
 
 
 async def test_the_first_try_counts_against_the_callers_time() -> None:

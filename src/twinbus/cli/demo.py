@@ -75,6 +75,9 @@ def demo(
         story = asyncio.run(_run(folder, plan, as_json))
     except asyncio.CancelledError:
         raise typer.Exit(1) from None
+    except ConfigError as error:
+        advice = f"The logs are in {keep}." if keep is not None else "To see the logs, run it again with --keep DIR."
+        raise ConfigError(f"{str(error).rstrip('.')}. {advice}") from None
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -69,8 +69,8 @@ class MessageAccount:
         return sum(each.lost for each in self.balances().values())
 
     @property
-    def share(self) -> float:
-        """The share of expected messages that has been received, from 0 to 1."""
+    def share(self) -> float | None:
+        """The share of expected messages that has been received, from 0 to 1; None before anything was sent."""
         wanted = sum(len(self._sent[entity]) * len(found) for entity, found in self._places.items())
         missing = self.lost
-        return 1.0 if not wanted else 1 - missing / wanted
+        return None if not wanted else 1 - missing / wanted

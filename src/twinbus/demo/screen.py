@@ -102,11 +102,14 @@ class Screen:
         if story.phase is Phase.REPORTING:
             done, total, text = story.step
             return f"  report, step {min(done + 1, total)} of {total}: {text}"
+        share = story.account.share
+        if share is None:
+            return "  nothing was sent yet"
         sent = sum(story.account.sent_count(entity) for entity in PLACES)
         diverted = sum(story.senders.diverted.values())
         return (
             f"  sent {sent:,}, diverted {diverted:,}, in the backlog {story.depth:,}, "
-            f"syphoned {story.syphon.syphoned:,}, accounted for {story.account.share:.1%}"
+            f"syphoned {story.syphon.syphoned:,}, accounted for {share:.1%}"
         )
 
     def picture(self) -> RenderableType:
@@ -169,10 +172,11 @@ class Screen:
         table.add_row(
             "backlog", ProgressBar(total=most, completed=story.depth, width=_BAR_CELLS), f"{story.depth:,} messages"
         )
+        share = story.account.share
         table.add_row(
             "accounted for",
-            ProgressBar(total=1.0, completed=story.account.share, width=_BAR_CELLS),
-            f"{story.account.share:.1%}",
+            ProgressBar(total=1.0, completed=share or 0.0, width=_BAR_CELLS),
+            "nothing was sent yet" if share is None else f"{share:.1%}",
         )
         if story.plan.report is not None:
             done, total, text = story.step

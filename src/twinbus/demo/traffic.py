@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -25,7 +26,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from twinbus.clock import MonotonicClock
 from twinbus.demo.account import MessageAccount
 from twinbus.ledger.words import Event
-from twinbus.paired import PairedEvent
+from twinbus.paired import PairedEvent, PairingError
 from twinbus.paired.aio import PairedServiceBusClient
 from twinbus.paired.state import EntityState
 
@@ -54,7 +55,10 @@ max_delivery_count = 100
 FAILOVER_INTERVAL_S: Final = 2.0
 PING_INTERVAL_S: Final = 1.0
 BACKLOG_QUEUES: Final = 4
-_SEND_TIMEOUT_S: Final = 60.0
+# On a slow machine everything takes longer, and nothing may fail for that: the kill closes connections, so no timeout
+# is needed to notice it.
+_TRY_TIMEOUT_S: Final = 15.0
+_SEND_TIMEOUT_S: Final = 600.0
 _RECEIVE_MAX: Final = 100
 _RECEIVE_WAIT_S: Final = 1.0
 _PAUSE_S: Final = 0.5
@@ -76,6 +80,11 @@ class DemoSenders:
         self._clock = MonotonicClock()
 
     @property
+    def paired(self) -> bool:
+        """Whether the backlog queues exist."""
+        return self._client is not None
+
+    @property
     def states(self) -> dict[str, EntityState]:
         """The failover state of each entity."""
         found = {} if self._client is None else self._client.entity_states
@@ -93,16 +102,18 @@ class DemoSenders:
             backlog_queue_count=BACKLOG_QUEUES,
             failover_interval=FAILOVER_INTERVAL_S,
             ping_primary_interval=PING_INTERVAL_S,
-            try_timeout=2,
+            try_timeout=_TRY_TIMEOUT_S,
             retry_total=0,
             rng=self._rng,
             on_event=self._event,
             ledger=ledger,
             admin_options={"connection_verify": str(ca)},
         )
-        # The demo is about an outage of the primary, so the backlog queues exist when it begins.
-        await client.wait_until_paired()
         async with client, asyncio.TaskGroup() as group:
+            # The demo is about an outage of the primary, so the backlog queues exist when it begins.
+            while not client.backlog_queues:
+                with suppress(PairingError):
+                    await client.wait_until_paired()
             self._client = client
             for entity, senders in _SENDERS.items():
                 due = self._due(self._rate * _SHARES[entity])

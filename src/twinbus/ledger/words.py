@@ -83,6 +83,7 @@ class Event(StrEnum):
     PAIRING_FAILED = "pairing-failed"
     PING_REFUSED = "ping-refused"
     NAME_UNCONFIRMED = "name-unconfirmed"
+    STARVED = "starved"
 
 
 _INTO: Final = frozenset({Kind.SEND, Kind.SCHEDULE, Kind.CANCEL})

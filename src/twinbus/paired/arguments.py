@@ -19,7 +19,7 @@ from urllib.parse import quote
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSessionFilter, ServiceBusSubQueue, TransportType
 
 from twinbus.client import tls_context
-from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
+from twinbus.limits import ADMIN_TIMEOUT_S_MIN, SYPHON_CONNECT_TIMEOUT_MS
 from twinbus.paired.classify import Policy
 from twinbus.paired.events import Listener
 from twinbus.paired.options import PairingOptions
@@ -130,6 +130,8 @@ def sdk_options(given: Mapping[str, Any]) -> dict[str, Any]:
 def admin_options(given: Mapping[str, Any], side: str, timeout_s: float) -> dict[str, Any]:
     """The options for the administration client of the `primary` or the `secondary`."""
     ours = {**sdk_options(given), **(given.get(f"{side}_options") or {})}
+    # Nobody waits for it, and a busy secondary must not be asked again and again.
+    timeout_s = max(timeout_s, ADMIN_TIMEOUT_S_MIN)
     # No retries here: the search for the backlog queues is repeated as a whole.
     found: dict[str, Any] = {"connection_timeout": timeout_s, "read_timeout": timeout_s, "retry_total": 0}
     same = ("retry_total", "retry_backoff_factor", "retry_backoff_max", "retry_mode", "connection_verify")

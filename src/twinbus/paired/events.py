@@ -40,12 +40,14 @@ _LEVELS = {
     Event.PING_REFUSED: logging.WARNING,
     # Its warning says what to do.
     Event.NAME_UNCONFIRMED: logging.INFO,
+    Event.STARVED: logging.WARNING,
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairedEvent:
-    """One event: `entity` is the primary's, `queue` is the backlog queue, `count` is in messages."""
+    """One event: `entity` is the primary's, `queue` is the backlog queue, `count` is in messages; of `starved`, it is
+    the milliseconds that this process did not run."""
 
     kind: Event
     at_ms: int

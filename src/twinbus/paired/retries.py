@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from math import isnan
+from random import Random
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -17,6 +18,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerB
 
 from twinbus.limits import (
     HOLD_PAUSE_S_MIN,
+    JITTER,
     PAIRED_TIMEOUT_S_MAX,
     SYPHON_PAUSE_MS_MAX,
     SYPHON_PAUSE_MS_MIN,
@@ -79,6 +81,11 @@ class Retries:
             return 0.0
         pause_s = self._factor if self._mode == "fixed" else self._factor * 2**tries
         return None if pause_s > self._most else pause_s
+
+
+def spread(pause_s: float, rng: Random) -> float:
+    """A pause with jitter: those that failed together must not try again together."""
+    return pause_s * (1 - JITTER * rng.random())
 
 
 def pause_lengths_ms(

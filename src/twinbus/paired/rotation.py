@@ -14,6 +14,7 @@ from random import Random
 from zlib import crc32
 
 from twinbus.clock import Clock
+from twinbus.paired.retries import spread
 
 
 class Rotation:
@@ -45,6 +46,10 @@ class Rotation:
         """Whether a sender may keep using it."""
         with self._lock:
             return self._usable(name)
+
+    def pause_s(self, longest_s: float) -> float:
+        """A pause with jitter, before one that is out is tried again."""
+        return spread(longest_s, self._rng)
 
     def all_out(self) -> bool:
         """Whether all queues are out."""

@@ -3,15 +3,18 @@
 - The SDK's own encoder encodes messages, so that the backlog contains what the primary would have contained.
 - The SDK cannot be told to give up a hanging open or connection. Instead its socket is cut, and whoever waits for it
   gets an error.
-- The SDK measures a send's timeout with the wall clock. Its senders get the monotonic clock instead: otherwise, after
-  the wall clock is set back, they would wait that much longer than the caller's timeout.
+- The SDK measures a send's timeout with the wall clock. Its senders get the fair clock instead: otherwise, after the
+  wall clock is set back, they would wait that much longer than the caller's timeout; and a process that got no CPU
+  would blame the primary.
 - `tests/paired/test_sdk_internals.py` shows what a new SDK version has changed.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -36,14 +39,16 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from twinbus.client import delivered_part
+from twinbus.paired.starvation import async_fair_s, fair_s
 
 T = TypeVar("T")
 
 # The index of the data in the SDK's batch.
 _DATA = 5
+CONTEXTS_MAX = 16
 
-for _module in (_sender, _sender_async):
-    _module.time = SimpleNamespace(**{**vars(time), "time": time.monotonic})  # type: ignore[attr-defined]
+for _module, _now in ((_sender, fair_s), (_sender_async, async_fair_s)):
+    _module.time = SimpleNamespace(**{**vars(time), "time": _now})  # type: ignore[attr-defined]
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -337,9 +342,25 @@ class Connections:
             create(handler, auth)
             clients[:] = [each for each in clients if each._connection is not None]
             clients.append(handler._handler)  # type: ignore[union-attr]
+            _share_authorities(handler._handler)  # type: ignore[union-attr]
             _close_for_certain(handler._handler)  # type: ignore[union-attr]
 
         handler._create_handler = create_and_note
+
+    def progress(self) -> object:
+        """Changes whenever an opening gets on: connected, another frame has arrived, another state."""
+        found = []
+        for client in self._clients:
+            connection, session, link = client._connection, client._session, client._link
+            found.append(
+                (
+                    connection is not None and (connection._transport.connected, connection.state),
+                    connection is not None and connection._last_frame_received_time,
+                    session is not None and session.state,
+                    link is not None and link.state,
+                )
+            )
+        return found
 
     def cut(self) -> None:
         """Cut all connections without notifying the peer."""
@@ -352,6 +373,35 @@ class Connections:
                 with suppress(Exception):
                     _cut(connection._transport)
         self._clients.clear()
+
+
+# By file, its date and its size: TLS contexts with its certificates.
+_contexts: dict[tuple[str, int, int], ssl.SSLContext] = {}
+
+
+def _share_authorities(client: Any) -> None:
+    """Give a client a TLS context that has loaded its certificate authorities already.
+
+    The SDK loads the file for every connection, the asyncio client even for those without TLS. That takes three
+    quarters of the CPU time of an opening, and keeps the event loop from everything else meanwhile.
+    """
+    options = client._ssl_opts
+    if set(options) != {"ca_certs"} or not (client._use_tls or hasattr(client, "open_async")):
+        return
+    path = options["ca_certs"]
+    # What is wrong with the file is for the SDK to say.
+    with suppress(OSError, TypeError, ValueError):
+        status = os.stat(path)
+        key = (path, status.st_mtime_ns, status.st_size)
+        context = _contexts.get(key)
+        if context is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(path)
+            # A process uses a few files; one that is replaced again and again must not fill the memory.
+            if len(_contexts) >= CONTEXTS_MAX:
+                _contexts.clear()
+            _contexts[key] = context
+        client._ssl_opts = {"context": context}
 
 
 def _close_for_certain(client: Any) -> None:

@@ -14,7 +14,10 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
+
+from twinbus.clock import Clock
+from twinbus.limits import OPENING_S_MAX, OPENING_SLOT_S
 
 T = TypeVar("T")
 Waiter = TypeVar("Waiter")
@@ -23,6 +26,10 @@ Waiter = TypeVar("Waiter")
 _FAREWELL_S = 5.0
 # For closing one connection; shorter than the above, so that it ends while somebody still waits.
 CLOSE_S = 3.0
+
+
+class NoLinkYet(Exception):
+    """No item of a pool was free in time."""
 
 
 class AsyncSignal:
@@ -69,40 +76,50 @@ class Signal:
 
 
 class _ItemPool(Generic[T, Waiter]):
-    """Items that one caller uses at a time; new ones are created on demand, up to a bound."""
+    """Items that one caller uses at a time, up to a bound.
+
+    An item is good, or cold: somebody must make it good (open the link) and give it, before a caller gets it.
+    """
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
         self._make = make
         # The maximum number of items.
-        self._most = most
+        self.most = most
         self.all: list[T] = []
-        # Unused items, the best one last. Accessed without a lock.
+        # Good items that are unused, the best one last. Accessed without a lock.
         self.free: deque[T] = deque()
+        self._cold: list[T] = []
         # Waiters, first come, first served.
         self.waiting: deque[Waiter] = deque()
-
-    def make(self) -> T:
-        """Create another item, which is in use from the start."""
-        item = self._make()
-        self.all.append(item)
-        return item
+        # How many waiters have got an item.
+        self.served = 0
 
     def take_free(self) -> T | None:
-        """The best free item, or None."""
+        """The best good item, or None."""
         try:
             return self.free.pop()
         except IndexError:
             return None
 
+    def take_cold(self) -> T | None:
+        """An item to be made good; None if there may be no more. For one caller at a time."""
+        if self._cold:
+            return self._cold.pop()
+        if len(self.all) >= self.most:
+            return None
+        item = self._make()
+        self.all.append(item)
+        return item
+
     def give(self, item: T, *, good: bool = True) -> None:
-        """Return an item; one that is not `good` is used last."""
+        """Return an item; one that is not `good` is cold from now on."""
         if good:
             self.free.append(item)
+            # In this order: a new waiter checks once more for free items.
+            if self.waiting:
+                self.hand_over()
         else:
-            self.free.appendleft(item)
-        # In this order: a new waiter checks once more for free items.
-        if self.waiting:
-            self.hand_over()
+            self._cold.append(item)
 
     def hand_over(self) -> None:
         """Give free items to waiters."""
@@ -113,48 +130,53 @@ class AsyncPool(_ItemPool[T, "asyncio.Future[T]"]):
     """A pool for tasks of one event loop."""
 
     async def take(self, seconds: float) -> T:
-        """Borrow an item exclusively; raises TimeoutError if none is free in time."""
+        """Borrow a good item exclusively; raises NoLinkYet if none is free in time."""
         if self.free:
             return self.free.pop()
-        if len(self.all) < self._most:
-            return self.make()
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.waiting.append(waiter)
         try:
             await asyncio.wait({waiter}, timeout=max(seconds, 0))
         except BaseException:
-            if waiter.done():
+            if waiter.done() and waiter.exception() is None:
                 self.give(waiter.result())
             raise
         finally:
             if not waiter.done():
                 self.waiting.remove(waiter)
         if not waiter.done():
-            raise TimeoutError(f"none was free within {seconds:.1f} seconds")
+            raise NoLinkYet(f"none was free within {seconds:.1f} seconds")
         return waiter.result()
 
     def hand_over(self) -> None:
         while self.waiting and self.free:
             self.waiting.popleft().set_result(self.free.pop())
+            self.served += 1
+
+    def fail(self, error: Exception) -> bool:
+        """All who wait get this error; False if there is nobody."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        for waiter in waiting:
+            waiter.set_exception(error)
+        return bool(waiting)
 
 
-class Pool(_ItemPool[T, tuple[threading.Event, list[T]]]):
-    """A pool for threads: a waiter has an event, and a list for its item."""
+class Pool(_ItemPool[T, tuple[threading.Event, list[T], list[Exception]]]):
+    """A pool for threads: a waiter has an event, a list for its item, and one for an error."""
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
         super().__init__(make, most)
-        # Guards `all` and `waiting`.
+        # Guards `waiting`.
         self._lock = threading.Lock()
 
     def take(self, seconds: float) -> T:
-        """Borrow an item exclusively; raises TimeoutError if none is free in time."""
+        """Borrow a good item exclusively; raises NoLinkYet if none is free in time."""
         item = self.take_free()
         if item is not None:
             return item
-        waiter: tuple[threading.Event, list[T]] = (threading.Event(), [])
+        waiter: tuple[threading.Event, list[T], list[Exception]] = (threading.Event(), [], [])
         with self._lock:
-            if len(self.all) < self._most:
-                return self.make()
             self.waiting.append(waiter)
             # One may have become free since the first check.
             self._hand_over()
@@ -167,12 +189,14 @@ class Pool(_ItemPool[T, tuple[threading.Event, list[T]]]):
             raise
         if self._stop_waiting(waiter):
             return waiter[1][0]
-        raise TimeoutError(f"none was free within {seconds:.1f} seconds")
+        if waiter[2]:
+            raise waiter[2][0]
+        raise NoLinkYet(f"none was free within {seconds:.1f} seconds")
 
-    def _stop_waiting(self, waiter: tuple[threading.Event, list[T]]) -> bool:
+    def _stop_waiting(self, waiter: tuple[threading.Event, list[T], list[Exception]]) -> bool:
         """Whether the waiter was given an item."""
         with self._lock:
-            if not waiter[1]:
+            if not waiter[0].is_set():
                 self.waiting.remove(waiter)
             return bool(waiter[1])
 
@@ -185,9 +209,20 @@ class Pool(_ItemPool[T, tuple[threading.Event, list[T]]]):
             item = self.take_free()
             if item is None:
                 return
-            event, place = self.waiting.popleft()
+            event, place, _ = self.waiting.popleft()
+            self.served += 1
             place.append(item)
             event.set()
+
+    def fail(self, error: Exception) -> bool:
+        """All who wait get this error; False if there is nobody."""
+        with self._lock:
+            waiting = list(self.waiting)
+            self.waiting.clear()
+            for event, _, errors in waiting:
+                errors.append(error)
+                event.set()
+        return bool(waiting)
 
 
 class AsyncTasks:
@@ -203,17 +238,6 @@ class AsyncTasks:
         task = asyncio.ensure_future(_awaited(work, *arguments))
         self._work.add(task)
         task.add_done_callback(self._work.discard)
-
-    async def within(self, seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
-        """Whether `work` ended in that time; if not, it continues in the background, and its outcome is ignored."""
-        task = asyncio.ensure_future(_awaited(work))
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        task.add_done_callback(_forget)
-        done, _ = await asyncio.wait({task}, timeout=max(seconds, 0.001))
-        if done:
-            task.result()
-        return bool(done)
 
     async def leave(self, *closings: Callable[[], Awaitable[None]]) -> None:
         """Close things in the background, ignoring errors: they may be broken."""
@@ -248,26 +272,6 @@ class Tasks:
             self._threads.add(thread)
             # Started under the lock: `finish` could not wait for a thread that is not.
             thread.start()
-
-    def within(self, seconds: float, work: Callable[[], None]) -> bool:
-        """Whether `work` ended in that time; if not, it continues in the background, and its outcome is ignored."""
-        errors: list[Exception] = []
-        ended = threading.Event()
-
-        def run() -> None:
-            try:
-                work()
-            except Exception as error:  # it belongs to the thread that waits
-                errors.append(error)
-            finally:
-                ended.set()
-
-        self.spawn(run)
-        if not ended.wait(max(seconds, 0.001)):
-            return False
-        if errors:
-            raise errors[0]
-        return True
 
     def leave(self, *closings: Callable[[], None]) -> None:
         """Close things in the background, ignoring errors: they may be broken."""
@@ -318,25 +322,73 @@ async def async_bounded(
 
 def bounded(seconds: float, work: Callable[[], T], give_up: Callable[[], None] = lambda: None) -> T:
     """Return what `work` returns; raises TimeoutError if it takes longer."""
-    outcome: list[tuple[bool, Any]] = []
-
-    def run() -> None:
-        try:
-            outcome.append((True, work()))
-        except BaseException as error:  # it belongs to the thread that waits
-            outcome.append((False, error))
-
-    thread = threading.Thread(target=run, name="twinbus-bounded", daemon=True)
+    outcome: list[tuple[T | None, BaseException | None]] = []
+    thread = threading.Thread(target=_run, args=(work, outcome), name="twinbus-bounded", daemon=True)
     thread.start()
     thread.join(max(seconds, 0.001))
     if not outcome:
         give_up()
         raise TimeoutError(f"there was no answer within {seconds:.1f} seconds")
-    done, result = outcome.pop()
-    if done:
-        value: T = result
-        return value
-    raise result
+    return _result(outcome)
+
+
+class Attention:
+    """Decides how long to wait for something that makes progress: until it has made none for `silent_s`.
+
+    Time in which this process did not run does not count. `on_slow` is called once, when it takes longer than a moment.
+    """
+
+    def __init__(
+        self, silent_s: float, progress: Callable[[], object], clock: Clock, on_slow: Callable[[], None]
+    ) -> None:
+        self._silent_ms = round(silent_s * 1000)
+        self._progress = progress
+        self._clock = clock
+        self._on_slow: Callable[[], None] | None = on_slow
+        self._seen = progress()
+        self._since_ms = self._started_ms = clock.now_ms()
+
+    def look(self) -> float:
+        """How many seconds to wait before the next look; raises TimeoutError if there is nothing to wait for."""
+        now_ms = self._clock.now_ms()
+        seen = self._progress()
+        if seen != self._seen:
+            self._seen, self._since_ms = seen, now_ms
+        passed_ms, silent_ms = now_ms - self._started_ms, now_ms - self._since_ms
+        if self._on_slow is not None and passed_ms >= OPENING_SLOT_S * 1000:
+            on_slow, self._on_slow = self._on_slow, None
+            on_slow()
+        if silent_ms >= self._silent_ms or passed_ms >= OPENING_S_MAX * 1000:
+            raise TimeoutError(f"there was no answer within {silent_ms / 1000:.1f} seconds")
+        return max(min((self._silent_ms - silent_ms) / 1000, OPENING_SLOT_S), 0.001)
+
+
+async def async_attended(attention: Attention, work: Callable[[], Awaitable[T]], give_up: Callable[[], None]) -> T:
+    """Return what `work` returns; raises TimeoutError if it makes no progress."""
+    task = asyncio.ensure_future(work())
+    try:
+        while not (await asyncio.wait({task}, timeout=attention.look()))[0]:
+            pass
+    except BaseException:
+        give_up()
+        task.cancel()
+        task.add_done_callback(_forget)
+        raise
+    return task.result()
+
+
+def attended(attention: Attention, work: Callable[[], T], give_up: Callable[[], None]) -> T:
+    """Return what `work` returns; raises TimeoutError if it makes no progress."""
+    outcome: list[tuple[T | None, BaseException | None]] = []
+    thread = threading.Thread(target=_run, args=(work, outcome), name="twinbus-opening", daemon=True)
+    thread.start()
+    try:
+        while not outcome:
+            thread.join(attention.look())
+    except BaseException:
+        give_up()
+        raise
+    return _result(outcome)
 
 
 async def async_blocking(work: Callable[[], None]) -> None:
@@ -357,6 +409,20 @@ async def async_awaited(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
 def awaited(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine of asyncio's in a thread that has no event loop."""
     return asyncio.run(make())
+
+
+def _run(work: Callable[[], T], outcome: list[tuple[T | None, BaseException | None]]) -> None:
+    try:
+        outcome.append((work(), None))
+    except BaseException as error:  # it belongs to the thread that waits
+        outcome.append((None, error))
+
+
+def _result(outcome: list[tuple[T | None, BaseException | None]]) -> T:
+    result, error = outcome.pop()
+    if error is not None:
+        raise error
+    return cast(T, result)
 
 
 def _forget(task: asyncio.Future[Any]) -> None:

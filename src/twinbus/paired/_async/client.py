@@ -23,8 +23,7 @@ from weakref import finalize
 
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
-from twinbus.clock import MonotonicClock, SystemClock
-from twinbus.paired._async.channel import AsyncChannel
+from twinbus.clock import SystemClock
 from twinbus.paired._async.diverter import AsyncDiverter
 from twinbus.paired._async.namespaces import AsyncPairedNamespace, Credential
 from twinbus.paired._async.pair import AsyncPair
@@ -49,8 +48,8 @@ from twinbus.paired.journal import Journal
 from twinbus.paired.options import NamespaceAddress, PairingOptions, check_pair
 from twinbus.paired.registry import OPEN_PAIRS
 from twinbus.paired.retries import Retries
+from twinbus.paired.starvation import FairClock, async_meter
 from twinbus.paired.state import EntityState
-from twinbus.paired.synchronization import AsyncPool
 from twinbus.paired.syphon.closing import Side
 
 _FORKED = (
@@ -110,7 +109,7 @@ class PairedServiceBusClient(ServiceBusClient):
             retries=Retries(options, **retry_options(primary.options)),
             classify=arguments.get("classify", availability_failure),
             events=events,
-            clock=MonotonicClock(),
+            clock=FairClock(async_meter()),
             wall_clock=wall_clock,
             rng=arguments.get("rng") or SystemRandom(),
         )
@@ -201,14 +200,14 @@ class PairedServiceBusClient(ServiceBusClient):
     ) -> PairedServiceBusSender:
         """A sender to a queue, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
+        return self._sender("queue", kwargs, lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
 
     def get_topic_sender(  # type: ignore[override]
         self, topic_name: str, **kwargs: Unpack[SenderArguments]
     ) -> PairedServiceBusSender:
         """A sender to a topic, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
+        return self._sender("topic", kwargs, lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
 
     def get_queue_receiver(  # type: ignore[override]
         self, queue_name: str, **kwargs: Unpack[ReceiverArguments]
@@ -259,24 +258,27 @@ class PairedServiceBusClient(ServiceBusClient):
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _sender(self, make: Callable[[], ServiceBusSender]) -> PairedServiceBusSender:
+    def _sender(
+        self, kind: str, arguments: SenderArguments, make: Callable[[], ServiceBusSender]
+    ) -> PairedServiceBusSender:
         pair = self._pair
-        channels = AsyncPool(lambda: AsyncChannel(make, pair.tasks), pair.options.max_in_flight)
-        # Create the first one now: the SDK checks the name.
-        first = channels.make()
-        channels.give(first)
-        entity = pair.entity(first.sdk.entity_name)
+        # The SDK checks the name, and gives the sender its identifier.
+        template = make()
+        entity = pair.entity(template.entity_name)
+        # A sender with an identifier or a timeout of its own gets links of its own.
+        links = pair.primary_links(entity, (kind, template.entity_name, repr(sorted(arguments.items()))), make)
         diverter = AsyncDiverter(
             entity.path,
             pairing=pair.pairing,
-            channel=pair.backlog_channel,
+            links=pair.backlog_links,
+            leave=pair.leave,
             options=pair.options,
             clock=pair.clock,
             events=pair.events,
             closing=entity.changed,
         )
         pair.diverters.add(diverter)
-        sender = PairedServiceBusSender(pair, entity, channels, diverter)
+        sender = PairedServiceBusSender(pair, entity, links, diverter, template)
         # A sender keeps its client alive.
         sender._client = self
         sender._on_close = self._senders.discard

@@ -18,13 +18,14 @@ from twinbus.clock import Clock
 from twinbus.ledger.words import Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
+from twinbus.paired._async.links import AsyncLinks
 from twinbus.paired._async.pairing import AsyncBacklogSearch
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
 from twinbus.paired.events import Events
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.rotation import Rotation
-from twinbus.paired.synchronization import AsyncPool, AsyncSignal
+from twinbus.paired.synchronization import AsyncPool, AsyncSignal, NoLinkYet
 
 
 class AsyncDiverter:
@@ -35,7 +36,8 @@ class AsyncDiverter:
         path: str,
         *,
         pairing: AsyncBacklogSearch,
-        channel: Callable[[str], AsyncChannel],
+        links: Callable[[str], AsyncLinks],
+        leave: Callable[[AsyncLinks], Awaitable[None]],
         options: PairingOptions,
         clock: Clock,
         events: Events,
@@ -43,19 +45,20 @@ class AsyncDiverter:
     ) -> None:
         self.path = path
         self._pairing = pairing
-        self._make = channel
+        # The links to a queue, shared with the other senders, and how to leave them.
+        self._shared = links
+        self._leave = leave
         self._try_timeout_s = options.try_timeout
         # Whether a send waits while the backlog queues are still being searched for.
         self._hold = options.hold_sends
-        self._max_in_flight = options.max_in_flight
         self._clock = clock
         self._events = events
         # Pulsed on changes that a waiting send must see.
         self._closing = closing
         # The queue in use; None before the first message.
         self._queue: str | None = None
-        # Connections by queue: one, or a few if sessions have queues of their own.
-        self._channels: dict[str, AsyncPool[AsyncChannel]] = {}
+        # By queue: one, or a few if sessions have queues of their own.
+        self._links: dict[str, AsyncLinks] = {}
 
     async def send(
         self,
@@ -71,6 +74,8 @@ class AsyncDiverter:
         `needed` is called before every try; it raises if the sender is closed. Returns None if it is no longer needed.
         """
         tried: list[str] = []
+        # Until when a fresh try lasts after a link had gone stale; None if there is none.
+        fresh_ends_ms: int | None = None
         pause_s = HOLD_PAUSE_S_MIN
         error: Exception | None = None
         while True:
@@ -87,41 +92,52 @@ class AsyncDiverter:
                 raise OperationTimeoutError(message="No time was left to send to the backlog.")
             # Do not spend all the time on one try: the primary may be back sooner.
             try_s = min(left_s, self._try_timeout_s, max(left_s / 2, TRY_TIMEOUT_S_MIN))
-            try_ends_ms = self._clock.now_ms() + round(try_s * 1000)
+            was_fresh = fresh_ends_ms is not None
+            if fresh_ends_ms is not None:
+                try_s = min(try_s, self._left_s(fresh_ends_ms))
+            try_ends_ms, fresh_ends_ms = self._clock.now_ms() + round(try_s * 1000), None
             name = self._choose(rotation, key, queue, tried)
-            channels = self._pool(name)
+            links = self._links_to(name)
+            was_used = False
             try:
-                channel = await channels.take(try_s)
-            except TimeoutError:
-                # All connections are in use, which is not the queue's fault.
+                channel = await links.take(try_s)
+            except NoLinkYet:
+                # All links are in use or still opening, which is not the queue's fault.
                 continue
-            try:
-                await self._send(channel, name, payloads, self._left_s(try_ends_ms))
             except Exception as failure:
-                # If the sender was closed, report that instead.
-                needed()
-                if of_the_message(failure):
+                trouble = failure
+            else:
+                was_used = channel.used
+                try:
+                    # Waiting for a link does not count against sending.
+                    await self._send(channel, name, payloads, min(self._left_s(deadline_ms), try_s))
+                except Exception as failure:
+                    trouble = failure
+                except BaseException:
+                    await channel.discard()
                     raise
-                # The last try may have little time left: "no answer" says less than an answer before it.
-                if error is None or not isinstance(failure, OperationTimeoutError):
-                    error = failure
-                if isinstance(failure, MessagingEntityNotFoundError):
-                    self._pairing.missing()
-                tried.append(name)
-                if rotation.fail(name):
-                    self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
-                if rotation.all_out():
-                    await self._closing.wait(min(pause_s, self._left_s(deadline_ms)))
-                    pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
+                else:
+                    if rotation.succeed(name):
+                        self._events.emit(Event.QUEUE_IN, entity=self.path, queue=name)
+                    return name
+                finally:
+                    links.pool.give(channel, good=channel.opened)
+            # If the sender was closed, report that instead.
+            needed()
+            if of_the_message(trouble):
+                raise trouble
+            if was_used and not was_fresh and self._left_s(try_ends_ms) > HOLD_PAUSE_S_MIN:
+                fresh_ends_ms = try_ends_ms
+                await _rest(links.pool)
                 continue
-            except BaseException:
-                await channel.discard()
-                raise
-            finally:
-                channels.give(channel, good=channel.opened)
-            if rotation.succeed(name):
-                self._events.emit(Event.QUEUE_IN, entity=self.path, queue=name)
-            return name
+            # The last try may have little time left: "no answer" says less than an answer before it.
+            if error is None or not isinstance(trouble, OperationTimeoutError):
+                error = trouble
+            tried.append(name)
+            self._out(rotation, name, trouble)
+            if rotation.all_out():
+                await self._closing.wait(min(rotation.pause_s(pause_s), self._left_s(deadline_ms)))
+                pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
 
     async def create_batch(
         self, max_size_in_bytes: int | None, deadline_ms: int, needed: Callable[[], bool]
@@ -138,43 +154,47 @@ class AsyncDiverter:
             if left_s <= 0:
                 raise OperationTimeoutError(message="No backlog queue answered in time.")
             name = self._choose(rotation, None, None, [])
-            channels = self._pool(name)
+            links = self._links_to(name)
             try:
-                channel = await channels.take(min(left_s, self._try_timeout_s))
-            except TimeoutError:
+                channel = await links.take(min(left_s, self._try_timeout_s))
+            except NoLinkYet:
                 continue
-            try:
-                if not channel.opened:
-                    await channel.open(min(self._left_s(deadline_ms), self._try_timeout_s))
-                return await channel.sdk.create_message_batch(max_size_in_bytes)
             except Exception as error:
                 needed()
-                failure = channel.seen(error)
-                if of_the_message(failure):
-                    # The caller wants a larger batch than the queue accepts, or gave no number.
-                    raise
-                if isinstance(failure, MessagingEntityNotFoundError):
-                    self._pairing.missing()
-                if channel.opened:
-                    await channel.discard()
-                if rotation.fail(name):
-                    self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
-            finally:
-                channels.give(channel, good=channel.opened)
+                self._out(rotation, name, error)
+            else:
+                try:
+                    return await channel.sdk.create_message_batch(max_size_in_bytes)
+                except Exception as error:
+                    needed()
+                    failure = channel.seen(error)
+                    if of_the_message(failure):
+                        # The caller wants a larger batch than the queue accepts, or gave no number.
+                        raise
+                    if channel.opened:
+                        await channel.discard()
+                    self._out(rotation, name, failure)
+                finally:
+                    links.pool.give(channel, good=channel.opened)
             await self._closing.wait(min(HOLD_PAUSE_S_MIN, self._left_s(deadline_ms)))
+
+    def _out(self, rotation: Rotation, name: str, failure: Exception) -> None:
+        """A queue has failed."""
+        if isinstance(failure, MessagingEntityNotFoundError):
+            self._pairing.missing()
+        if rotation.fail(name):
+            self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
 
     async def rest(self) -> None:
         """The primary is back: close unused connections, each of which also costs the sync client a thread."""
-        for channels in list(self._channels.values()):
-            idle = [channel for _ in range(len(channels.free)) if (channel := channels.take_free()) is not None]
-            for channel in idle:
-                if channel.opened:
-                    await channel.rest()
-                channels.give(channel, good=False)
+        for links in list(self._links.values()):
+            await _rest(links.pool)
 
-    def closings(self) -> list[Callable[[], Awaitable[None]]]:
-        """Functions that close its connections."""
-        return [channel.close for channels in list(self._channels.values()) for channel in channels.all]
+    async def close(self) -> None:
+        """Leave the links."""
+        links, self._links = self._links, {}
+        for each in links.values():
+            await self._leave(each)
 
     def _choose(self, rotation: Rotation, key: str | None, queue: str | None, tried: Iterable[str]) -> str:
         tried = set(tried)
@@ -186,24 +206,14 @@ class AsyncDiverter:
             self._queue = rotation.pick(avoid=tried)
         return self._queue
 
-    def _pool(self, name: str) -> AsyncPool[AsyncChannel]:
-        return self._channels.setdefault(name, AsyncPool(lambda: self._make(name), self._max_in_flight))
+    def _links_to(self, name: str) -> AsyncLinks:
+        links = self._links.get(name)
+        if links is None:
+            links = self._links[name] = self._shared(name)
+        return links
 
     async def _send(self, channel: AsyncChannel, name: str, payloads: list[bytes], seconds: float) -> None:
-        was_open = channel.opened
         ends_ms = self._clock.now_ms() + round(seconds * 1000)
-        try:
-            await self._try(channel, name, payloads, seconds)
-        except Exception as failure:
-            left_s = self._left_s(ends_ms)
-            if of_the_message(failure) or not was_open or left_s <= HOLD_PAUSE_S_MIN:
-                raise
-            await self._try(channel, name, payloads, left_s)
-
-    async def _try(self, channel: AsyncChannel, name: str, payloads: list[bytes], seconds: float) -> None:
-        ends_ms = self._clock.now_ms() + round(seconds * 1000)
-        if not channel.opened:
-            await channel.open(seconds)
         sdk = channel.sdk
         size_bytes = 0
         try:
@@ -217,6 +227,7 @@ class AsyncDiverter:
             self._count(name, len(payloads), size_bytes, cause_of(failure))
             await channel.discard()
             raise failure from error
+        channel.used = True
         self._count(name, len(payloads), size_bytes, None)
 
     def _left_s(self, ends_ms: int) -> float:
@@ -229,3 +240,11 @@ class AsyncDiverter:
             journal.operation(
                 self._events.secondary, name, Kind.SEND, Stage.TO_BACKLOG, count=count, size_bytes=size_bytes, **outcome
             )
+
+
+async def _rest(pool: AsyncPool[AsyncChannel]) -> None:
+    """Close unused links."""
+    idle = [channel for _ in range(len(pool.free)) if (channel := pool.take_free()) is not None]
+    for channel in idle:
+        await channel.rest()
+        pool.give(channel, good=False)

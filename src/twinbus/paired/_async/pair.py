@@ -8,17 +8,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from random import Random
 from weakref import WeakSet
 
-from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from twinbus.clock import Clock, StopwatchClock
-from twinbus.limits import SESSION_CHECK_S_MIN
+from twinbus.ledger.words import Event
+from twinbus.limits import BEAT_S, LINK_LINGER_S, SESSION_CHECK_S_MIN
 from twinbus.paired._async.channel import AsyncChannel, close_all
 from twinbus.paired._async.diverter import AsyncDiverter
+from twinbus.paired._async.links import AsyncLinks
 from twinbus.paired._async.namespaces import AsyncPairedNamespace
 from twinbus.paired._async.pairing import AsyncBacklogSearch
 from twinbus.paired._async.pings import AsyncWatcher
@@ -28,10 +30,13 @@ from twinbus.paired.classify import Policy
 from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
+from twinbus.paired.gates import AsyncOpeningGate
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
 from twinbus.paired.sdk_internals import Connections, is_running
 from twinbus.paired.sessions import LastNumberSearch
+from twinbus.paired.starvation import FairClock, LagMeter, StarvationReport, async_meter
+from twinbus.paired.state import EntityState
 from twinbus.paired.synchronization import AsyncSignal, AsyncTasks, async_blocking, async_bounded
 from twinbus.paired.syphon.closing import Side
 
@@ -57,6 +62,7 @@ class AsyncPair:
         self.classify = classify
         self.events = events
         self.clock = clock
+        self.rng = rng
         self.primary: ServiceBusClient = primary.client(**{**primary.options, "retry_total": 0})
         self.secondary: ServiceBusClient = secondary.client(**{**secondary.options, "retry_total": 0})
         # Creates receivers, which keep the SDK's own retries.
@@ -66,6 +72,12 @@ class AsyncPair:
         # Receivers that are still referenced; they are told of a fault.
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
         self.tasks = AsyncTasks()
+        # How many links open at once.
+        self._gates = {Side.PRIMARY: AsyncOpeningGate(), Side.SECONDARY: AsyncOpeningGate()}
+        # By what was asked for: links that all senders with the same arguments share.
+        self._links: dict[Hashable, AsyncLinks] = {}
+        # Pulsed at the end.
+        self._ending = AsyncSignal()
         self._watcher = AsyncWatcher(options, retries, clock, events, classify, self.primary_channel)
         # By lower-case path.
         self._entities: dict[str, PairedEntity[AsyncSignal]] = {}
@@ -105,9 +117,35 @@ class AsyncPair:
 
     def start(self) -> AsyncPair:
         """Mark the pair as used, and start the search."""
-        self._started = True
+        if not self._started:
+            self._started = True
+            if isinstance(self.clock, FairClock):
+                self.clock.meter = async_meter()
+                self.tasks.spawn(self._beat, self.clock.meter)
         self.pairing.start()
         return self
+
+    async def _beat(self, meter: LagMeter) -> None:
+        """Notice when this process does not get the CPU, and say so if it matters."""
+        meter.start()
+        told = StarvationReport(meter, self.clock)
+        try:
+            while not self.closed:
+                await self._ending.wait(BEAT_S)
+                meter.beat()
+                lost_ms = told.due(self._is_waiting())
+                if lost_ms:
+                    self.events.emit(Event.STARVED, count=lost_ms)
+        finally:
+            meter.stop()
+
+    def _is_waiting(self) -> bool:
+        """Whether somebody waits for a link, or an entity is in trouble."""
+        return (
+            any(gate.running for gate in self._gates.values())
+            or any(links.pool.waiting for links in list(self._links.values()))
+            or any(entity.state is not EntityState.HEALTHY for entity in self.entities)
+        )
 
     def _paired(self) -> None:
         if self._syphoning is not None:
@@ -168,12 +206,67 @@ class AsyncPair:
         return list(self._entities.values())
 
     def primary_channel(self, path: str) -> AsyncChannel:
-        """A new connection to an entity of the primary, queue or topic."""
-        return AsyncChannel(lambda: self.primary.get_queue_sender(path), self.tasks)
+        """A new connection to an entity of the primary, queue or topic, for a ping, which waits for nobody."""
+        return AsyncChannel(lambda: self.primary.get_queue_sender(path), self.tasks, self.clock)
 
-    def backlog_channel(self, name: str) -> AsyncChannel:
-        """A new connection to a backlog queue."""
-        return AsyncChannel(lambda: self.secondary.get_queue_sender(name), self.tasks)
+    def primary_links(
+        self, entity: PairedEntity[AsyncSignal], key: Hashable, make: Callable[[], ServiceBusSender]
+    ) -> AsyncLinks:
+        """The links to an entity of the primary, shared by all senders with the same key; `leave` them at the end."""
+
+        def failed(error: Exception) -> None:
+            if self.classify(error):
+                entity.failed(error)
+
+        return self._shared(Side.PRIMARY, key, make, failed)
+
+    def backlog_links(self, name: str) -> AsyncLinks:
+        """The links to a backlog queue, shared by all senders; `leave` them at the end."""
+        return self._shared(Side.SECONDARY, name, lambda: self.secondary.get_queue_sender(name), lambda error: None)
+
+    def _shared(
+        self,
+        side: Side,
+        key: Hashable,
+        make: Callable[[], ServiceBusSender],
+        on_failure: Callable[[Exception], None],
+    ) -> AsyncLinks:
+        gate = self._gates[side]
+        with self._lock:
+            links = self._links.get((side, key))
+            if links is None:
+                links = self._links[side, key] = AsyncLinks(
+                    lambda: AsyncChannel(make, self.tasks, self.clock, gate),
+                    gate=gate,
+                    tasks=self.tasks,
+                    max_in_flight=self.options.max_in_flight,
+                    silent_s=self.options.try_timeout,
+                    on_failure=on_failure,
+                )
+            links.join()
+        return links
+
+    async def leave(self, links: AsyncLinks) -> None:
+        """A sender no longer needs its links. They stay for a moment: many applications make a sender per request."""
+        with self._lock:
+            if links.leave():
+                self.tasks.spawn(self._linger, links)
+
+    async def _linger(self, links: AsyncLinks) -> None:
+        ends_ms = self.clock.now_ms() + round(LINK_LINGER_S * 1000)
+        while not self.closed and self.clock.now_ms() < ends_ms:
+            # In short steps: the end may come just before the wait.
+            await self._ending.wait(BEAT_S)
+        with self._lock:
+            if links.is_needed() or self.closed:
+                return
+            for key in [key for key, each in self._links.items() if each is links]:
+                del self._links[key]
+        await self.tasks.together(*links.closings())
+
+    def closings(self) -> list[Callable[[], Awaitable[None]]]:
+        """Functions that close all links."""
+        return [closing for links in list(self._links.values()) for closing in links.closings()]
 
     def hidden_numbers(self, count: int) -> list[int]:
         """Numbers for scheduled messages that have no sequence number yet."""
@@ -189,8 +282,9 @@ class AsyncPair:
         if not entity.closed:
             # Another namespace may have come back at its address.
             self.pairing.confirm()
-        for diverter in list(self.diverters):
-            if diverter.path == entity.path and not entity.failed_over and not entity.closed:
+        # Senders of other entities use the same links.
+        if not any(each.failed_over or each.closed for each in self.entities):
+            for diverter in list(self.diverters):
                 await diverter.rest()
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -198,6 +292,7 @@ class AsyncPair:
     async def close(self, fault: str | None, closings: list[Callable[[], Awaitable[None]]]) -> None:
         """Close both namespaces; with a reason, tell everybody who still uses one."""
         self.closed = True
+        self._ending.pulse()
         self.fault = self.fault or fault
         self.pairing.end()
         for entity in self.entities:
@@ -210,6 +305,7 @@ class AsyncPair:
                 self._syphoning.end(side, fault)
             await self._syphoning.stop()
         await self.tasks.together(*closings)
+        await self.tasks.together(*self.closings())
         # The SDK's clients close what they have created, and nothing may be created meanwhile.
         await self.tasks.finish()
         await self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)

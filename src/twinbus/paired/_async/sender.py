@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -20,17 +21,18 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.envelope import RESERVED
 from twinbus.ledger.words import OK, Event, Kind, Stage
-from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
+from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired._async.diverter import AsyncDiverter
+from twinbus.paired._async.links import AsyncLinks
 from twinbus.paired.classify import availability_failure, cause_of
 from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
 from twinbus.paired.messages import OutgoingMessages, PairedMessageBatch, is_empty, prepared
-from twinbus.paired.retries import size_of
+from twinbus.paired.retries import size_of, spread
 from twinbus.paired.sdk_internals import async_send_one, is_ready, link_limits
 from twinbus.paired.state import EntityState
-from twinbus.paired.synchronization import AsyncPool, AsyncSignal
+from twinbus.paired.synchronization import AsyncSignal, NoLinkYet
 from twinbus.paired.work import BUSY, BatchMaking, Cancelling, Scheduling, Sending, Work
 
 if TYPE_CHECKING:
@@ -50,8 +52,9 @@ class PairedServiceBusSender(ServiceBusSender):
         self,
         pair: AsyncPair,
         entity: PairedEntity[AsyncSignal],
-        channels: AsyncPool[AsyncChannel],
+        links: AsyncLinks,
         diverter: AsyncDiverter,
+        template: ServiceBusSender,
     ) -> None:
         self._pair = pair
         # The client that created it, which must live as long; None if there is none.
@@ -59,15 +62,15 @@ class PairedServiceBusSender(ServiceBusSender):
         # Called with the sender when it is closed.
         self._on_close: Callable[[PairedServiceBusSender], None] = lambda sender: None
         self._entity = entity
+        self._links = links
         # The SDK's senders to the primary, each lent to one send at a time.
-        self._channels = channels
+        self._channels = channels = links.pool
         # The pool's own, which every message needs: one object less to fetch from memory.
         self._free, self._waiting = channels.free, channels.waiting
         # The same values as the SDK's sender.
-        sdk = channels.all[0].sdk
-        self.entity_name = sdk.entity_name
-        self.fully_qualified_namespace = sdk.fully_qualified_namespace
-        self._client_identifier: str = sdk.client_identifier
+        self.entity_name = template.entity_name
+        self.fully_qualified_namespace = template.fully_qualified_namespace
+        self._client_identifier: str = template.client_identifier
         self._diverter = diverter
         self._now_ms = pair.clock.now_ms
         self._steady_s = pair.clock.steady_s
@@ -95,7 +98,7 @@ class PairedServiceBusSender(ServiceBusSender):
         self._pair.start()
         if self._entity.direct:
             try:
-                await self._try(None, self._attempt_s)
+                await self._try(None, self._now_ms() + round(self._attempt_s * 1000), None)
             except Exception as error:
                 # Nothing is being sent yet, so a primary that is down is not an error.
                 if not self._pair.classify(error):
@@ -107,12 +110,16 @@ class PairedServiceBusSender(ServiceBusSender):
         await self.close()
 
     async def close(self) -> None:
-        """Close the links to the primary and to the backlog."""
-        self._closed = True
-        self._on_close(self)
-        if self._pair.forked:
+        """Leave the links to the primary and to the backlog, which are closed when no sender uses them any more."""
+        if self._closed:
             return
-        await self._pair.tasks.together(*[channel.close for channel in self._channels.all], *self._diverter.closings())
+        self._closed = True
+        # So that the shortest way through `send_messages` ends here.
+        self._free = deque()
+        self._on_close(self)
+        if not self._pair.forked:
+            await self._pair.leave(self._links)
+            await self._diverter.close()
 
     async def send_messages(
         self, message: OutgoingMessages | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
@@ -129,12 +136,12 @@ class PairedServiceBusSender(ServiceBusSender):
             message = prepared(message)
             if is_empty(message):
                 return
-        entity = self._entity
+        entity, free = self._entity, self._free
         started_s = self._steady_s()
         failure: Exception | None = None
         try:
             # The pool's methods, inlined: every message takes this path.
-            channel = self._free.pop() if entity.direct else None
+            channel = free.pop() if entity.direct else None
         except IndexError:
             channel = None
         if channel is not None:
@@ -157,7 +164,7 @@ class PairedServiceBusSender(ServiceBusSender):
                 raise
             finally:
                 if channel.opened:
-                    self._free.append(channel)
+                    free.append(channel)
                     if self._waiting:
                         self._channels.hand_over()
                 else:
@@ -220,6 +227,8 @@ class PairedServiceBusSender(ServiceBusSender):
         entity, retries = self._entity, self._pair.retries
         deadline_ms = started_ms + round(retries.total_s(timeout) * 1000)
         attempt_ends_ms = started_ms + round(retries.attempt_s(timeout) * 1000)
+        # A timeout that the caller has set goes on while this process does not run.
+        ends_s = self._steady_s() + (deadline_ms - self._now_ms()) / 1000
         last: Exception | None = None
         tries = 0
         hold_s = HOLD_PAUSE_S_MIN
@@ -232,6 +241,8 @@ class PairedServiceBusSender(ServiceBusSender):
                     pause_s, hold_s = hold_s, min(hold_s * 2, HOLD_PAUSE_S_MAX)
                 if not entity.failed_over and not await self._waited(pause_s, deadline_ms):
                     raise failure
+            if timeout is not None:
+                deadline_ms = min(deadline_ms, self._now_ms() + round((ends_s - self._steady_s()) * 1000))
             self._check_open()
             held = await self._held_session(work, deadline_ms) if entity.trail and not entity.failed_over else None
             if entity.failed_over or held is not None:
@@ -248,7 +259,7 @@ class PairedServiceBusSender(ServiceBusSender):
                 await entity.changed.wait(entity.left_s or 0)
                 continue
             try:
-                result = await self._try(work, min(left_s, retries.attempt_s(timeout), entity.left_s or left_s))
+                result = await self._try(work, deadline_ms, timeout)
             except Exception as error:
                 # If the sender was closed, report that instead.
                 self._check_open()
@@ -267,9 +278,9 @@ class PairedServiceBusSender(ServiceBusSender):
         deadline_ms = self._now_ms() + round(retries.total_s(timeout) * 1000)
         failure: Exception = OperationTimeoutError(message=_NO_TIME)
         tries = 0
-        while (left_s := (deadline_ms - self._now_ms()) / 1000) > 0:
+        while deadline_ms > self._now_ms():
             try:
-                if await self._try(work, min(left_s, retries.attempt_s(timeout))) is not BUSY:
+                if await self._try(work, deadline_ms, timeout) is not BUSY:
                     return
             except Exception as error:
                 # If the sender was closed, report that instead.
@@ -297,46 +308,39 @@ class PairedServiceBusSender(ServiceBusSender):
         interval_left_s = self._entity.left_s
         if interval_left_s is not None:
             pause_s = min(pause_s, interval_left_s)
-        await self._entity.changed.wait(min(pause_s, left_s))
+        await self._entity.changed.wait(spread(min(pause_s, left_s), self._pair.rng))
         return True
 
-    async def _try(self, work: Work | None, seconds: float) -> Any:
-        """Try it on the primary, or just open a link; BUSY if there was no time for a try."""
-        channels = self._channels
-        ends_ms = self._now_ms() + round(seconds * 1000)
+    def _step_s(self, deadline_ms: int, timeout: float | None) -> float:
+        """How long one step of an attempt may take that begins now."""
+        left_s = (deadline_ms - self._now_ms()) / 1000
+        return max(min(left_s, self._pair.retries.attempt_s(timeout), self._entity.left_s or left_s), 0.01)
+
+    async def _try(self, work: Work | None, deadline_ms: int, timeout: float | None) -> Any:
+        """Try it on the primary, or just wait for a link; BUSY if there was no time for a try.
+
+        Waiting for a link, and for it to be opened, does not count against sending.
+        """
+        kind = Kind.MANAGE if work is None else work.kind
         try:
-            channel = await channels.take(seconds)
-        except TimeoutError:
+            channel = await self._links.take(self._step_s(deadline_ms, timeout))
+        except NoLinkYet:
             return BUSY
-        if not channel.opened and seconds < TRY_TIMEOUT_S_MIN and self._entity.state is EntityState.HEALTHY:
-            # Opening takes longer than this caller has. A missing entity must not look like a timeout, so let the
-            # opening continue for the next caller.
-            await self._pair.tasks.within(seconds, lambda: self._open_for_next(channel))
-            return BUSY
+        except Exception as error:
+            self._count(kind, None, cause_of(error))
+            raise
         try:
-            if not channel.opened:
-                await channel.open(max((ends_ms - self._now_ms()) / 1000, 0.01))
-                self._entity.limits = link_limits(channel.sdk)
+            self._entity.limits = link_limits(channel.sdk)
             if work is None:
                 return None
-            return await work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
+            return await work.direct(channel.sdk, self._step_s(deadline_ms, timeout))
         except Exception as error:
-            failure = await self._broke(channel, error, Kind.MANAGE if work is None else work.kind)
+            failure = await self._broke(channel, error, kind)
             if failure is error:
                 raise
             raise failure from error
         except BaseException:
             await channel.discard()
-            raise
-        finally:
-            channels.give(channel, good=channel.opened)
-
-    async def _open_for_next(self, channel: AsyncChannel) -> None:
-        try:
-            await channel.open(TRY_TIMEOUT_S_MIN)
-        except Exception as error:
-            if self._pair.classify(error):
-                self._entity.failed(error)
             raise
         finally:
             self._channels.give(channel, good=channel.opened)

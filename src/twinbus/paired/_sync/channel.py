@@ -8,30 +8,61 @@ from contextlib import suppress
 from azure.servicebus import ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
+from twinbus.clock import StopwatchClock
+from twinbus.limits import BEAT_SLACK_S
 from twinbus.paired.classify import exact
+from twinbus.paired.gates import OpeningGate, OpeningTurn
 from twinbus.paired.sdk_internals import Connections, is_running, is_shut
-from twinbus.paired.synchronization import CLOSE_S, Tasks, bounded
+from twinbus.paired.synchronization import CLOSE_S, Attention, Tasks, attended, bounded
 
 
 class Channel:
     """A sender of the SDK to one entity. Use `sdk` only while `opened` is True."""
 
-    __slots__ = ("_connections", "_make", "_tasks", "opened", "sdk")
+    __slots__ = ("_clock", "_connections", "_gate", "_make", "_tasks", "opened", "sdk", "used")
 
-    def __init__(self, make: Callable[[], ServiceBusSender], tasks: Tasks) -> None:
+    def __init__(
+        self,
+        make: Callable[[], ServiceBusSender],
+        tasks: Tasks,
+        clock: StopwatchClock,
+        gate: OpeningGate | None = None,
+    ) -> None:
         self._make = make
         self._tasks = tasks
+        self._clock = clock
+        self._gate = gate
         self.sdk = make()
         self._connections = Connections(self.sdk)
         self.opened = False
+        self.used = False
 
-    def open(self, seconds: float) -> None:
-        """Open the link, or raise."""
+    def open(self, silent_s: float) -> None:
+        """Open the link in its turn, or raise: also if the peer is silent for so long."""
+        if self._gate is None:
+            self._open(silent_s, lambda: None)
+            return
+        place = OpeningTurn(self._gate)
+        self._gate.enter()
+        started_ms, started_s = self._clock.now_ms(), self._clock.steady_s()
         try:
-            bounded(seconds, self.sdk.__enter__, self._connections.cut)
+            self._open(silent_s, place.leave)
+        finally:
+            fair_s = (self._clock.now_ms() - started_ms) / 1000
+            starved = self._clock.steady_s() - started_s - fair_s > BEAT_SLACK_S
+            self._gate.learn(good=self.opened and not starved)
+            place.leave()
+
+    def _open(self, silent_s: float, on_slow: Callable[[], None]) -> None:
+        connections = self._connections
+        attention = Attention(silent_s, connections.progress, self._clock, on_slow)
+        try:
+            attended(attention, self.sdk.__enter__, connections.cut)
         except TimeoutError as error:
             self.discard()
-            text = f"The link to '{self.sdk.entity_name}' did not open within {seconds:.1f} seconds."
+            text = (
+                f"The link to '{self.sdk.entity_name}' did not open: there was no answer within {silent_s:.1f} seconds."
+            )
             raise OperationTimeoutError(message=text) from error
         except Exception as error:
             failure = self.seen(error)
@@ -52,7 +83,7 @@ class Channel:
     def rest(self) -> None:
         """Close it without waiting, because it is not needed now. The next use opens another sender."""
         sdk, connections = self.sdk, self._connections
-        self.opened = False
+        self.opened = self.used = False
         self.sdk = self._make()
         self._connections = Connections(self.sdk)
         self._tasks.leave(lambda: _close(sdk, connections))

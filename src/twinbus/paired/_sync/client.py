@@ -11,8 +11,7 @@ from weakref import finalize
 
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 
-from twinbus.clock import MonotonicClock, SystemClock
-from twinbus.paired._sync.channel import Channel
+from twinbus.clock import SystemClock
 from twinbus.paired._sync.diverter import Diverter
 from twinbus.paired._sync.namespaces import Credential, PairedNamespace
 from twinbus.paired._sync.pair import Pair
@@ -37,8 +36,8 @@ from twinbus.paired.journal import Journal
 from twinbus.paired.options import NamespaceAddress, PairingOptions, check_pair
 from twinbus.paired.registry import OPEN_PAIRS
 from twinbus.paired.retries import Retries
+from twinbus.paired.starvation import FairClock, meter
 from twinbus.paired.state import EntityState
-from twinbus.paired.synchronization import Pool
 from twinbus.paired.syphon.closing import Side
 
 _FORKED = (
@@ -98,7 +97,7 @@ class PairedServiceBusClient(ServiceBusClient):
             retries=Retries(options, **retry_options(primary.options)),
             classify=arguments.get("classify", availability_failure),
             events=events,
-            clock=MonotonicClock(),
+            clock=FairClock(meter()),
             wall_clock=wall_clock,
             rng=arguments.get("rng") or SystemRandom(),
         )
@@ -178,14 +177,14 @@ class PairedServiceBusClient(ServiceBusClient):
     ) -> PairedServiceBusSender:
         """A sender to a queue, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
+        return self._sender("queue", kwargs, lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
 
     def get_topic_sender(  # type: ignore[override]
         self, topic_name: str, **kwargs: Unpack[SenderArguments]
     ) -> PairedServiceBusSender:
         """A sender to a topic, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
+        return self._sender("topic", kwargs, lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
 
     def get_queue_receiver(  # type: ignore[override]
         self, queue_name: str, **kwargs: Unpack[ReceiverArguments]
@@ -232,23 +231,25 @@ class PairedServiceBusClient(ServiceBusClient):
         """The state of each entity that has, or had, a sender."""
         return {entity.path: entity.state for entity in self._pair.entities}
 
-    def _sender(self, make: Callable[[], ServiceBusSender]) -> PairedServiceBusSender:
+    def _sender(
+        self, kind: str, arguments: SenderArguments, make: Callable[[], ServiceBusSender]
+    ) -> PairedServiceBusSender:
         pair = self._pair
-        channels = Pool(lambda: Channel(make, pair.tasks), pair.options.max_in_flight)
-        first = channels.make()
-        channels.give(first)
-        entity = pair.entity(first.sdk.entity_name)
+        template = make()
+        entity = pair.entity(template.entity_name)
+        links = pair.primary_links(entity, (kind, template.entity_name, repr(sorted(arguments.items()))), make)
         diverter = Diverter(
             entity.path,
             pairing=pair.pairing,
-            channel=pair.backlog_channel,
+            links=pair.backlog_links,
+            leave=pair.leave,
             options=pair.options,
             clock=pair.clock,
             events=pair.events,
             closing=entity.changed,
         )
         pair.diverters.add(diverter)
-        sender = PairedServiceBusSender(pair, entity, channels, diverter)
+        sender = PairedServiceBusSender(pair, entity, links, diverter, template)
         sender._client = self
         sender._on_close = self._senders.discard
         self._senders.add(sender)

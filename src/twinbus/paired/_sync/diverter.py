@@ -11,13 +11,14 @@ from twinbus.clock import Clock
 from twinbus.ledger.words import Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
+from twinbus.paired._sync.links import Links
 from twinbus.paired._sync.pairing import BacklogSearch
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
 from twinbus.paired.events import Events
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.rotation import Rotation
-from twinbus.paired.synchronization import Pool, Signal
+from twinbus.paired.synchronization import NoLinkYet, Pool, Signal
 
 
 class Diverter:
@@ -28,7 +29,8 @@ class Diverter:
         path: str,
         *,
         pairing: BacklogSearch,
-        channel: Callable[[str], Channel],
+        links: Callable[[str], Links],
+        leave: Callable[[Links], None],
         options: PairingOptions,
         clock: Clock,
         events: Events,
@@ -36,15 +38,15 @@ class Diverter:
     ) -> None:
         self.path = path
         self._pairing = pairing
-        self._make = channel
+        self._shared = links
+        self._leave = leave
         self._try_timeout_s = options.try_timeout
         self._hold = options.hold_sends
-        self._max_in_flight = options.max_in_flight
         self._clock = clock
         self._events = events
         self._closing = closing
         self._queue: str | None = None
-        self._channels: dict[str, Pool[Channel]] = {}
+        self._links: dict[str, Links] = {}
 
     def send(
         self,
@@ -60,6 +62,7 @@ class Diverter:
         `needed` is called before every try; it raises if the sender is closed. Returns None if it is no longer needed.
         """
         tried: list[str] = []
+        fresh_ends_ms: int | None = None
         pause_s = HOLD_PAUSE_S_MIN
         error: Exception | None = None
         while True:
@@ -75,38 +78,48 @@ class Diverter:
             if left_s <= 0:
                 raise OperationTimeoutError(message="No time was left to send to the backlog.")
             try_s = min(left_s, self._try_timeout_s, max(left_s / 2, TRY_TIMEOUT_S_MIN))
-            try_ends_ms = self._clock.now_ms() + round(try_s * 1000)
+            was_fresh = fresh_ends_ms is not None
+            if fresh_ends_ms is not None:
+                try_s = min(try_s, self._left_s(fresh_ends_ms))
+            try_ends_ms, fresh_ends_ms = self._clock.now_ms() + round(try_s * 1000), None
             name = self._choose(rotation, key, queue, tried)
-            channels = self._pool(name)
+            links = self._links_to(name)
+            was_used = False
             try:
-                channel = channels.take(try_s)
-            except TimeoutError:
+                channel = links.take(try_s)
+            except NoLinkYet:
                 continue
-            try:
-                self._send(channel, name, payloads, self._left_s(try_ends_ms))
             except Exception as failure:
-                needed()
-                if of_the_message(failure):
+                trouble = failure
+            else:
+                was_used = channel.used
+                try:
+                    self._send(channel, name, payloads, min(self._left_s(deadline_ms), try_s))
+                except Exception as failure:
+                    trouble = failure
+                except BaseException:
+                    channel.discard()
                     raise
-                if error is None or not isinstance(failure, OperationTimeoutError):
-                    error = failure
-                if isinstance(failure, MessagingEntityNotFoundError):
-                    self._pairing.missing()
-                tried.append(name)
-                if rotation.fail(name):
-                    self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
-                if rotation.all_out():
-                    self._closing.wait(min(pause_s, self._left_s(deadline_ms)))
-                    pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
+                else:
+                    if rotation.succeed(name):
+                        self._events.emit(Event.QUEUE_IN, entity=self.path, queue=name)
+                    return name
+                finally:
+                    links.pool.give(channel, good=channel.opened)
+            needed()
+            if of_the_message(trouble):
+                raise trouble
+            if was_used and not was_fresh and self._left_s(try_ends_ms) > HOLD_PAUSE_S_MIN:
+                fresh_ends_ms = try_ends_ms
+                _rest(links.pool)
                 continue
-            except BaseException:
-                channel.discard()
-                raise
-            finally:
-                channels.give(channel, good=channel.opened)
-            if rotation.succeed(name):
-                self._events.emit(Event.QUEUE_IN, entity=self.path, queue=name)
-            return name
+            if error is None or not isinstance(trouble, OperationTimeoutError):
+                error = trouble
+            tried.append(name)
+            self._out(rotation, name, trouble)
+            if rotation.all_out():
+                self._closing.wait(min(rotation.pause_s(pause_s), self._left_s(deadline_ms)))
+                pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
 
     def create_batch(
         self, max_size_in_bytes: int | None, deadline_ms: int, needed: Callable[[], bool]
@@ -123,42 +136,46 @@ class Diverter:
             if left_s <= 0:
                 raise OperationTimeoutError(message="No backlog queue answered in time.")
             name = self._choose(rotation, None, None, [])
-            channels = self._pool(name)
+            links = self._links_to(name)
             try:
-                channel = channels.take(min(left_s, self._try_timeout_s))
-            except TimeoutError:
+                channel = links.take(min(left_s, self._try_timeout_s))
+            except NoLinkYet:
                 continue
-            try:
-                if not channel.opened:
-                    channel.open(min(self._left_s(deadline_ms), self._try_timeout_s))
-                return channel.sdk.create_message_batch(max_size_in_bytes)
             except Exception as error:
                 needed()
-                failure = channel.seen(error)
-                if of_the_message(failure):
-                    raise
-                if isinstance(failure, MessagingEntityNotFoundError):
-                    self._pairing.missing()
-                if channel.opened:
-                    channel.discard()
-                if rotation.fail(name):
-                    self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
-            finally:
-                channels.give(channel, good=channel.opened)
+                self._out(rotation, name, error)
+            else:
+                try:
+                    return channel.sdk.create_message_batch(max_size_in_bytes)
+                except Exception as error:
+                    needed()
+                    failure = channel.seen(error)
+                    if of_the_message(failure):
+                        raise
+                    if channel.opened:
+                        channel.discard()
+                    self._out(rotation, name, failure)
+                finally:
+                    links.pool.give(channel, good=channel.opened)
             self._closing.wait(min(HOLD_PAUSE_S_MIN, self._left_s(deadline_ms)))
+
+    def _out(self, rotation: Rotation, name: str, failure: Exception) -> None:
+        """A queue has failed."""
+        if isinstance(failure, MessagingEntityNotFoundError):
+            self._pairing.missing()
+        if rotation.fail(name):
+            self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
 
     def rest(self) -> None:
         """The primary is back: close unused connections, each of which also costs the sync client a thread."""
-        for channels in list(self._channels.values()):
-            idle = [channel for _ in range(len(channels.free)) if (channel := channels.take_free()) is not None]
-            for channel in idle:
-                if channel.opened:
-                    channel.rest()
-                channels.give(channel, good=False)
+        for links in list(self._links.values()):
+            _rest(links.pool)
 
-    def closings(self) -> list[Callable[[], None]]:
-        """Functions that close its connections."""
-        return [channel.close for channels in list(self._channels.values()) for channel in channels.all]
+    def close(self) -> None:
+        """Leave the links."""
+        links, self._links = self._links, {}
+        for each in links.values():
+            self._leave(each)
 
     def _choose(self, rotation: Rotation, key: str | None, queue: str | None, tried: Iterable[str]) -> str:
         tried = set(tried)
@@ -170,24 +187,14 @@ class Diverter:
             self._queue = rotation.pick(avoid=tried)
         return self._queue
 
-    def _pool(self, name: str) -> Pool[Channel]:
-        return self._channels.setdefault(name, Pool(lambda: self._make(name), self._max_in_flight))
+    def _links_to(self, name: str) -> Links:
+        links = self._links.get(name)
+        if links is None:
+            links = self._links[name] = self._shared(name)
+        return links
 
     def _send(self, channel: Channel, name: str, payloads: list[bytes], seconds: float) -> None:
-        was_open = channel.opened
         ends_ms = self._clock.now_ms() + round(seconds * 1000)
-        try:
-            self._try(channel, name, payloads, seconds)
-        except Exception as failure:
-            left_s = self._left_s(ends_ms)
-            if of_the_message(failure) or not was_open or left_s <= HOLD_PAUSE_S_MIN:
-                raise
-            self._try(channel, name, payloads, left_s)
-
-    def _try(self, channel: Channel, name: str, payloads: list[bytes], seconds: float) -> None:
-        ends_ms = self._clock.now_ms() + round(seconds * 1000)
-        if not channel.opened:
-            channel.open(seconds)
         sdk = channel.sdk
         size_bytes = 0
         try:
@@ -201,6 +208,7 @@ class Diverter:
             self._count(name, len(payloads), size_bytes, cause_of(failure))
             channel.discard()
             raise failure from error
+        channel.used = True
         self._count(name, len(payloads), size_bytes, None)
 
     def _left_s(self, ends_ms: int) -> float:
@@ -213,3 +221,11 @@ class Diverter:
             journal.operation(
                 self._events.secondary, name, Kind.SEND, Stage.TO_BACKLOG, count=count, size_bytes=size_bytes, **outcome
             )
+
+
+def _rest(pool: Pool[Channel]) -> None:
+    """Close unused links."""
+    idle = [channel for _ in range(len(pool.free)) if (channel := pool.take_free()) is not None]
+    for channel in idle:
+        channel.rest()
+        pool.give(channel, good=False)

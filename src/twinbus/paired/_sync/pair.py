@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from random import Random
 from weakref import WeakSet
 
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient, ServiceBusSender
 
 from twinbus.clock import Clock, StopwatchClock
-from twinbus.limits import SESSION_CHECK_S_MIN
+from twinbus.ledger.words import Event
+from twinbus.limits import BEAT_S, LINK_LINGER_S, SESSION_CHECK_S_MIN
 from twinbus.paired._sync.channel import Channel, close_all
 from twinbus.paired._sync.diverter import Diverter
+from twinbus.paired._sync.links import Links
 from twinbus.paired._sync.namespaces import PairedNamespace
 from twinbus.paired._sync.pairing import BacklogSearch
 from twinbus.paired._sync.pings import Watcher
@@ -23,10 +25,13 @@ from twinbus.paired.classify import Policy
 from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
+from twinbus.paired.gates import OpeningGate
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
 from twinbus.paired.sdk_internals import Connections, is_running
 from twinbus.paired.sessions import LastNumberSearch
+from twinbus.paired.starvation import FairClock, LagMeter, StarvationReport, meter
+from twinbus.paired.state import EntityState
 from twinbus.paired.synchronization import Signal, Tasks, blocking, bounded
 from twinbus.paired.syphon.closing import Side
 
@@ -52,12 +57,16 @@ class Pair:
         self.classify = classify
         self.events = events
         self.clock = clock
+        self.rng = rng
         self.primary: ServiceBusClient = primary.client(**{**primary.options, "retry_total": 0})
         self.secondary: ServiceBusClient = secondary.client(**{**secondary.options, "retry_total": 0})
         self.receiving: ServiceBusClient = primary.client(**primary.options)
         self.diverters: WeakSet[Diverter] = WeakSet()
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
         self.tasks = Tasks()
+        self._gates = {Side.PRIMARY: OpeningGate(), Side.SECONDARY: OpeningGate()}
+        self._links: dict[Hashable, Links] = {}
+        self._ending = Signal()
         self._watcher = Watcher(options, retries, clock, events, classify, self.primary_channel)
         self._entities: dict[str, PairedEntity[Signal]] = {}
         self.pairing = BacklogSearch(
@@ -90,9 +99,35 @@ class Pair:
 
     def start(self) -> Pair:
         """Mark the pair as used, and start the search."""
-        self._started = True
+        if not self._started:
+            self._started = True
+            if isinstance(self.clock, FairClock):
+                self.clock.meter = meter()
+                self.tasks.spawn(self._beat, self.clock.meter)
         self.pairing.start()
         return self
+
+    def _beat(self, meter: LagMeter) -> None:
+        """Notice when this process does not get the CPU, and say so if it matters."""
+        meter.start()
+        told = StarvationReport(meter, self.clock)
+        try:
+            while not self.closed:
+                self._ending.wait(BEAT_S)
+                meter.beat()
+                lost_ms = told.due(self._is_waiting())
+                if lost_ms:
+                    self.events.emit(Event.STARVED, count=lost_ms)
+        finally:
+            meter.stop()
+
+    def _is_waiting(self) -> bool:
+        """Whether somebody waits for a link, or an entity is in trouble."""
+        return (
+            any(gate.running for gate in self._gates.values())
+            or any(links.pool.waiting for links in list(self._links.values()))
+            or any(entity.state is not EntityState.HEALTHY for entity in self.entities)
+        )
 
     def _paired(self) -> None:
         if self._syphoning is not None:
@@ -151,12 +186,64 @@ class Pair:
         return list(self._entities.values())
 
     def primary_channel(self, path: str) -> Channel:
-        """A new connection to an entity of the primary, queue or topic."""
-        return Channel(lambda: self.primary.get_queue_sender(path), self.tasks)
+        """A new connection to an entity of the primary, queue or topic, for a ping, which waits for nobody."""
+        return Channel(lambda: self.primary.get_queue_sender(path), self.tasks, self.clock)
 
-    def backlog_channel(self, name: str) -> Channel:
-        """A new connection to a backlog queue."""
-        return Channel(lambda: self.secondary.get_queue_sender(name), self.tasks)
+    def primary_links(self, entity: PairedEntity[Signal], key: Hashable, make: Callable[[], ServiceBusSender]) -> Links:
+        """The links to an entity of the primary, shared by all senders with the same key; `leave` them at the end."""
+
+        def failed(error: Exception) -> None:
+            if self.classify(error):
+                entity.failed(error)
+
+        return self._shared(Side.PRIMARY, key, make, failed)
+
+    def backlog_links(self, name: str) -> Links:
+        """The links to a backlog queue, shared by all senders; `leave` them at the end."""
+        return self._shared(Side.SECONDARY, name, lambda: self.secondary.get_queue_sender(name), lambda error: None)
+
+    def _shared(
+        self,
+        side: Side,
+        key: Hashable,
+        make: Callable[[], ServiceBusSender],
+        on_failure: Callable[[Exception], None],
+    ) -> Links:
+        gate = self._gates[side]
+        with self._lock:
+            links = self._links.get((side, key))
+            if links is None:
+                links = self._links[side, key] = Links(
+                    lambda: Channel(make, self.tasks, self.clock, gate),
+                    gate=gate,
+                    tasks=self.tasks,
+                    max_in_flight=self.options.max_in_flight,
+                    silent_s=self.options.try_timeout,
+                    on_failure=on_failure,
+                )
+            links.join()
+        return links
+
+    def leave(self, links: Links) -> None:
+        """A sender no longer needs its links. They stay for a moment: many applications make a sender per request."""
+        with self._lock:
+            if links.leave():
+                self.tasks.spawn(self._linger, links)
+
+    def _linger(self, links: Links) -> None:
+        ends_ms = self.clock.now_ms() + round(LINK_LINGER_S * 1000)
+        while not self.closed and self.clock.now_ms() < ends_ms:
+            self._ending.wait(BEAT_S)
+        with self._lock:
+            if links.is_needed() or self.closed:
+                return
+            for key in [key for key, each in self._links.items() if each is links]:
+                del self._links[key]
+        self.tasks.together(*links.closings())
+
+    def closings(self) -> list[Callable[[], None]]:
+        """Functions that close all links."""
+        return [closing for links in list(self._links.values()) for closing in links.closings()]
 
     def hidden_numbers(self, count: int) -> list[int]:
         """Numbers for scheduled messages that have no sequence number yet."""
@@ -171,13 +258,14 @@ class Pair:
         self._watcher.watch(entity)
         if not entity.closed:
             self.pairing.confirm()
-        for diverter in list(self.diverters):
-            if diverter.path == entity.path and not entity.failed_over and not entity.closed:
+        if not any(each.failed_over or each.closed for each in self.entities):
+            for diverter in list(self.diverters):
                 diverter.rest()
 
     def close(self, fault: str | None, closings: list[Callable[[], None]]) -> None:
         """Close both namespaces; with a reason, tell everybody who still uses one."""
         self.closed = True
+        self._ending.pulse()
         self.fault = self.fault or fault
         self.pairing.end()
         for entity in self.entities:
@@ -190,6 +278,7 @@ class Pair:
                 self._syphoning.end(side, fault)
             self._syphoning.stop()
         self.tasks.together(*closings)
+        self.tasks.together(*self.closings())
         self.tasks.finish()
         self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)
         blocking(self._end_telling)

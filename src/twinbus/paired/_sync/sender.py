@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -12,17 +13,18 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.envelope import RESERVED
 from twinbus.ledger.words import OK, Event, Kind, Stage
-from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
+from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired._sync.diverter import Diverter
+from twinbus.paired._sync.links import Links
 from twinbus.paired.classify import availability_failure, cause_of
 from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
 from twinbus.paired.messages import OutgoingMessages, PairedMessageBatch, is_empty, prepared
-from twinbus.paired.retries import size_of
+from twinbus.paired.retries import size_of, spread
 from twinbus.paired.sdk_internals import is_ready, link_limits, send_one
 from twinbus.paired.state import EntityState
-from twinbus.paired.synchronization import Pool, Signal
+from twinbus.paired.synchronization import NoLinkYet, Signal
 from twinbus.paired.work import BUSY, BatchMaking, Cancelling, Scheduling, Sending, Work
 
 if TYPE_CHECKING:
@@ -42,19 +44,20 @@ class PairedServiceBusSender(ServiceBusSender):
         self,
         pair: Pair,
         entity: PairedEntity[Signal],
-        channels: Pool[Channel],
+        links: Links,
         diverter: Diverter,
+        template: ServiceBusSender,
     ) -> None:
         self._pair = pair
         self._client: object = None
         self._on_close: Callable[[PairedServiceBusSender], None] = lambda sender: None
         self._entity = entity
-        self._channels = channels
+        self._links = links
+        self._channels = channels = links.pool
         self._free, self._waiting = channels.free, channels.waiting
-        sdk = channels.all[0].sdk
-        self.entity_name = sdk.entity_name
-        self.fully_qualified_namespace = sdk.fully_qualified_namespace
-        self._client_identifier: str = sdk.client_identifier
+        self.entity_name = template.entity_name
+        self.fully_qualified_namespace = template.fully_qualified_namespace
+        self._client_identifier: str = template.client_identifier
         self._diverter = diverter
         self._now_ms = pair.clock.now_ms
         self._steady_s = pair.clock.steady_s
@@ -78,7 +81,7 @@ class PairedServiceBusSender(ServiceBusSender):
         self._pair.start()
         if self._entity.direct:
             try:
-                self._try(None, self._attempt_s)
+                self._try(None, self._now_ms() + round(self._attempt_s * 1000), None)
             except Exception as error:
                 if not self._pair.classify(error):
                     raise
@@ -89,12 +92,15 @@ class PairedServiceBusSender(ServiceBusSender):
         self.close()
 
     def close(self) -> None:
-        """Close the links to the primary and to the backlog."""
-        self._closed = True
-        self._on_close(self)
-        if self._pair.forked:
+        """Leave the links to the primary and to the backlog, which are closed when no sender uses them any more."""
+        if self._closed:
             return
-        self._pair.tasks.together(*[channel.close for channel in self._channels.all], *self._diverter.closings())
+        self._closed = True
+        self._free = deque()
+        self._on_close(self)
+        if not self._pair.forked:
+            self._pair.leave(self._links)
+            self._diverter.close()
 
     def send_messages(
         self, message: OutgoingMessages | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
@@ -111,11 +117,11 @@ class PairedServiceBusSender(ServiceBusSender):
             message = prepared(message)
             if is_empty(message):
                 return
-        entity = self._entity
+        entity, free = self._entity, self._free
         started_s = self._steady_s()
         failure: Exception | None = None
         try:
-            channel = self._free.pop() if entity.direct else None
+            channel = free.pop() if entity.direct else None
         except IndexError:
             channel = None
         if channel is not None:
@@ -138,7 +144,7 @@ class PairedServiceBusSender(ServiceBusSender):
                 raise
             finally:
                 if channel.opened:
-                    self._free.append(channel)
+                    free.append(channel)
                     if self._waiting:
                         self._channels.hand_over()
                 else:
@@ -198,6 +204,7 @@ class PairedServiceBusSender(ServiceBusSender):
         entity, retries = self._entity, self._pair.retries
         deadline_ms = started_ms + round(retries.total_s(timeout) * 1000)
         attempt_ends_ms = started_ms + round(retries.attempt_s(timeout) * 1000)
+        ends_s = self._steady_s() + (deadline_ms - self._now_ms()) / 1000
         last: Exception | None = None
         tries = 0
         hold_s = HOLD_PAUSE_S_MIN
@@ -210,6 +217,8 @@ class PairedServiceBusSender(ServiceBusSender):
                     pause_s, hold_s = hold_s, min(hold_s * 2, HOLD_PAUSE_S_MAX)
                 if not entity.failed_over and not self._waited(pause_s, deadline_ms):
                     raise failure
+            if timeout is not None:
+                deadline_ms = min(deadline_ms, self._now_ms() + round((ends_s - self._steady_s()) * 1000))
             self._check_open()
             held = self._held_session(work, deadline_ms) if entity.trail and not entity.failed_over else None
             if entity.failed_over or held is not None:
@@ -224,7 +233,7 @@ class PairedServiceBusSender(ServiceBusSender):
                 entity.changed.wait(entity.left_s or 0)
                 continue
             try:
-                result = self._try(work, min(left_s, retries.attempt_s(timeout), entity.left_s or left_s))
+                result = self._try(work, deadline_ms, timeout)
             except Exception as error:
                 self._check_open()
                 failure = error
@@ -242,9 +251,9 @@ class PairedServiceBusSender(ServiceBusSender):
         deadline_ms = self._now_ms() + round(retries.total_s(timeout) * 1000)
         failure: Exception = OperationTimeoutError(message=_NO_TIME)
         tries = 0
-        while (left_s := (deadline_ms - self._now_ms()) / 1000) > 0:
+        while deadline_ms > self._now_ms():
             try:
-                if self._try(work, min(left_s, retries.attempt_s(timeout))) is not BUSY:
+                if self._try(work, deadline_ms, timeout) is not BUSY:
                     return
             except Exception as error:
                 self._check_open()
@@ -271,44 +280,39 @@ class PairedServiceBusSender(ServiceBusSender):
         interval_left_s = self._entity.left_s
         if interval_left_s is not None:
             pause_s = min(pause_s, interval_left_s)
-        self._entity.changed.wait(min(pause_s, left_s))
+        self._entity.changed.wait(spread(min(pause_s, left_s), self._pair.rng))
         return True
 
-    def _try(self, work: Work | None, seconds: float) -> Any:
-        """Try it on the primary, or just open a link; BUSY if there was no time for a try."""
-        channels = self._channels
-        ends_ms = self._now_ms() + round(seconds * 1000)
+    def _step_s(self, deadline_ms: int, timeout: float | None) -> float:
+        """How long one step of an attempt may take that begins now."""
+        left_s = (deadline_ms - self._now_ms()) / 1000
+        return max(min(left_s, self._pair.retries.attempt_s(timeout), self._entity.left_s or left_s), 0.01)
+
+    def _try(self, work: Work | None, deadline_ms: int, timeout: float | None) -> Any:
+        """Try it on the primary, or just wait for a link; BUSY if there was no time for a try.
+
+        Waiting for a link, and for it to be opened, does not count against sending.
+        """
+        kind = Kind.MANAGE if work is None else work.kind
         try:
-            channel = channels.take(seconds)
-        except TimeoutError:
+            channel = self._links.take(self._step_s(deadline_ms, timeout))
+        except NoLinkYet:
             return BUSY
-        if not channel.opened and seconds < TRY_TIMEOUT_S_MIN and self._entity.state is EntityState.HEALTHY:
-            self._pair.tasks.within(seconds, lambda: self._open_for_next(channel))
-            return BUSY
+        except Exception as error:
+            self._count(kind, None, cause_of(error))
+            raise
         try:
-            if not channel.opened:
-                channel.open(max((ends_ms - self._now_ms()) / 1000, 0.01))
-                self._entity.limits = link_limits(channel.sdk)
+            self._entity.limits = link_limits(channel.sdk)
             if work is None:
                 return None
-            return work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
+            return work.direct(channel.sdk, self._step_s(deadline_ms, timeout))
         except Exception as error:
-            failure = self._broke(channel, error, Kind.MANAGE if work is None else work.kind)
+            failure = self._broke(channel, error, kind)
             if failure is error:
                 raise
             raise failure from error
         except BaseException:
             channel.discard()
-            raise
-        finally:
-            channels.give(channel, good=channel.opened)
-
-    def _open_for_next(self, channel: Channel) -> None:
-        try:
-            channel.open(TRY_TIMEOUT_S_MIN)
-        except Exception as error:
-            if self._pair.classify(error):
-                self._entity.failed(error)
             raise
         finally:
             self._channels.give(channel, good=channel.opened)
