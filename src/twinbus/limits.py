@@ -356,6 +356,7 @@ OPENING_SLOT_S: Final = 1.0  # an opening that takes longer waits for the peer, 
 LINK_LOOK_S: Final = 0.02  # how often to check whether those that wait for a link need another one
 LINK_WAIT_S: Final = 0.1  # opening a link takes about as long
 OPENING_S_MAX: Final = 120.0  # however much progress it makes
+WIRE_FAREWELL_S: Final = 2.0  # how long closing a sender waits for the answers to its sends
 LINK_LINGER_S: Final = 5.0  # how long links stay open after the last sender that could use them was closed
 RESTORED_BYTES_MAX: Final = 128 * 1024 * 1024  # unpacked size of a packed message
 SESSION_CHECK_S_MIN: Final = 1.0  # between two checks whether a session's messages have left a backlog queue

@@ -73,6 +73,7 @@ class ScriptedChannel:
         self.queue = queue
         self.script = script
         self.opened = self.used = False
+        self.user: object = None
         self.checks = 0
         self.sdk = self
         self.entity_name = queue

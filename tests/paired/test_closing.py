@@ -10,6 +10,7 @@ from contextlib import nullcontext
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from tests.paired.doorkeeper import doorkeeper
 from tests.paired.pairs import FAST, Pair, call
@@ -129,3 +130,69 @@ async def test_a_sender_keeps_its_client_alive(pair: Pair) -> None:
         await call(sender.send_messages, ServiceBusMessage("diverted"))
     await call(sender.close)
     assert await pair.in_backlog(1)
+
+
+@pytest.mark.parametrize("closed", ["sender", "client"])
+@pytest.mark.parametrize("state", ["healthy", "failed over"])
+async def test_closing_while_many_send(pair: Pair, closed: str, state: str) -> None:
+    """A send that raises that its sender is closed has stored nothing, and the others are done when close returns."""
+    client = pair.make(failover_interval=0, backlog_queue_count=1, max_in_flight=4)
+    await call(client.wait_until_paired)
+    sender = client.get_queue_sender("orders")
+    accepted: list[str] = []
+    refused: dict[str, BaseException] = {}
+    # Sends that were begun before the close and are not done.
+    under_way: set[str] = set()
+
+    async def keep_sending(task: int) -> None:
+        for number in range(100_000):
+            body = f"{task}-{number}"
+            under_way.add(body)
+            try:
+                await call(sender.send_messages, ServiceBusMessage(body), timeout=40)
+            except Exception as error:
+                refused[body] = error
+                return
+            finally:
+                under_way.discard(body)
+            accepted.append(body)
+
+    with pair.primary.fault("refusing", "orders") if state == "failed over" else nullcontext():
+        tasks = [asyncio.create_task(keep_sending(number)) for number in range(30)]
+        while len(accepted) < 40:
+            await asyncio.sleep(0.01)
+        # An answer takes a while, so that some are certainly on the wire.
+        broker = pair.primary if state == "healthy" else pair.secondary
+        with broker.fault("slow", delay_ms=300):
+            await asyncio.sleep(0.2)
+            await call(sender.close if closed == "sender" else client.close)
+            # The calls of the sync client return in other threads.
+            await asyncio.sleep(0.1)
+            assert not under_way, "close returns when the sends have"
+        await asyncio.gather(*tasks)
+    await call(client.close)
+    assert {type(error) for error in refused.values()} == {ValueError}
+    assert all("already been shutdown" in str(error) for error in refused.values())
+    if state == "healthy":
+        stored = [bytes(each.body).decode() for each in await pair.in_primary(len(accepted))]
+    else:
+        found = await pair.in_backlog(len(accepted), names=1)
+        stored = [bytes(each.body).decode() for batch in found.values() for each in batch]
+    assert sorted(stored) == sorted(accepted)
+
+
+@pytest.mark.parametrize("closed", ["sender", "client"])
+async def test_closing_while_a_send_gets_no_answer(pair: Pair, closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its outcome is not known, so it does not raise that the sender is closed."""
+    for colour in ("_sync", "_async"):
+        monkeypatch.setattr(f"twinbus.paired.{colour}.links.WIRE_FAREWELL_S", 0.3)
+    client = pair.make(try_timeout=30)
+    sender = client.get_queue_sender("orders")
+    await call(sender.send_messages, ServiceBusMessage("first"))
+    with pair.primary.fault("silent", "orders"):
+        send = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("second"), timeout=40))
+        await asyncio.sleep(0.2)
+        await call(sender.close if closed == "sender" else client.close)
+        with pytest.raises(ServiceBusError):
+            await send
+    await call(client.close)

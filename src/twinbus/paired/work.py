@@ -23,6 +23,8 @@ class Work(Protocol):
 
     kind: Kind
     went_direct: bool
+    # The error of a try that the service may have done nevertheless.
+    doubt: Exception | None
 
     def direct(self, sdk: Any, seconds: float) -> Any:
         """Do it on the primary, with an SDK sender."""
@@ -42,6 +44,7 @@ class Sending:
 
     kind = Kind.SEND
     went_direct = False
+    doubt: Exception | None = None
 
     def __init__(self, message: Any) -> None:
         # A prepared message, list or batch, as it was handed over.
@@ -62,6 +65,7 @@ class Scheduling:
 
     kind = Kind.SCHEDULE
     went_direct = False
+    doubt: Exception | None = None
 
     def __init__(self, messages: Any, when: datetime) -> None:
         # A prepared message or list, as it was handed over.
@@ -83,6 +87,7 @@ class BatchMaking:
 
     kind = Kind.MANAGE
     went_direct = False
+    doubt: Exception | None = None
 
     def __init__(self, max_size_in_bytes: int | None) -> None:
         # The size that the caller wants; None for the link's maximum.

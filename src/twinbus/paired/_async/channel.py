@@ -27,7 +27,7 @@ from twinbus.paired.synchronization import CLOSE_S, AsyncTasks, Attention, async
 class AsyncChannel:
     """A sender of the SDK to one entity. Use `sdk` only while `opened` is True."""
 
-    __slots__ = ("_clock", "_connections", "_gate", "_make", "_tasks", "opened", "sdk", "used")
+    __slots__ = ("_clock", "_connections", "_gate", "_make", "_tasks", "opened", "sdk", "used", "user")
 
     def __init__(
         self,
@@ -48,6 +48,8 @@ class AsyncChannel:
         self.opened = False
         # Whether something was sent on it: if it fails now, it may have gone stale.
         self.used = False
+        # Who sends on it now: closing waits for its sends.
+        self.user: object = None
 
     async def open(self, silent_s: float) -> None:
         """Open the link in its turn, or raise: also if the peer is silent for so long."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusServerBusyError
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
-from twinbus.paired._async.links import AsyncLinks
+from twinbus.paired._async.links import AsyncLinks, release
 from twinbus.paired._async.pairing import AsyncBacklogSearch
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
@@ -78,8 +78,10 @@ class AsyncDiverter:
         fresh_ends_ms: int | None = None
         pause_s = HOLD_PAUSE_S_MIN
         error: Exception | None = None
+        # The error of a try that may have succeeded nevertheless.
+        doubt: Exception | None = None
         while True:
-            if not needed():
+            if not _still(needed, doubt):
                 return None
             left_s = self._left_s(deadline_ms)
             if left_s <= 0 and error is not None:
@@ -108,11 +110,16 @@ class AsyncDiverter:
                 trouble = failure
             else:
                 was_used = channel.used
+                channel.user = self
                 try:
+                    # Closing marks the sender, and then looks who sends.
+                    _still(needed, doubt)
                     # Waiting for a link does not count against sending.
                     await self._send(channel, name, payloads, min(self._left_s(deadline_ms), try_s))
                 except Exception as failure:
                     trouble = failure
+                    if not of_the_message(failure) and not isinstance(failure, ServiceBusServerBusyError):
+                        doubt = failure
                 except BaseException:
                     await channel.discard()
                     raise
@@ -121,9 +128,10 @@ class AsyncDiverter:
                         self._events.emit(Event.QUEUE_IN, entity=self.path, queue=name)
                     return name
                 finally:
+                    channel.user = None
                     links.pool.give(channel, good=channel.opened)
             # If the sender was closed, report that instead.
-            needed()
+            _still(needed, doubt)
             if of_the_message(trouble):
                 raise trouble
             if was_used and not was_fresh and self._left_s(try_ends_ms) > HOLD_PAUSE_S_MIN:
@@ -191,8 +199,9 @@ class AsyncDiverter:
             await _rest(links.pool)
 
     async def close(self) -> None:
-        """Leave the links."""
+        """Leave the links, when the sends under way have ended."""
         links, self._links = self._links, {}
+        await release(self, *(each.pool for each in links.values()))
         for each in links.values():
             await self._leave(each)
 
@@ -248,3 +257,13 @@ async def _rest(pool: AsyncPool[AsyncChannel]) -> None:
     for channel in idle:
         await channel.rest()
         pool.give(channel, good=False)
+
+
+def _still(needed: Callable[[], bool], doubt: Exception | None) -> bool:
+    """Whether it is needed; if the sender was closed after a try that may have succeeded, raises the error of that."""
+    try:
+        return needed()
+    except ValueError:
+        if doubt is None:
+            raise
+        raise doubt from None

@@ -9,12 +9,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
-from twinbus.limits import LINK_LOOK_S, LINK_WAIT_S
+from twinbus.limits import LINK_LOOK_S, LINK_WAIT_S, WIRE_FAREWELL_S
 from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired.gates import AsyncOpeningGate
-from twinbus.paired.synchronization import AsyncPool, AsyncSignal, AsyncTasks
+from twinbus.paired.synchronization import AsyncPool, AsyncSignal, AsyncTasks, NoLinkYet
 
 
 class AsyncLinks:
@@ -124,3 +124,29 @@ class AsyncLinks:
         finally:
             with self._lock:
                 self._openings -= 1
+
+
+async def release(user: object, *pools: AsyncPool[AsyncChannel]) -> None:
+    """Wait until a user that has been closed no longer uses a link; cut those that get no answer.
+
+    Who waits for a link looks again whether it is still wanted; others keep their order.
+    """
+    _wake(pools)
+    tick = AsyncSignal()
+    for _ in range(round(WIRE_FAREWELL_S / LINK_LOOK_S)):
+        if not _used(user, pools):
+            break
+        await tick.wait(LINK_LOOK_S)
+    for channel in _used(user, pools):
+        await channel.discard()
+    # A thread may have begun to wait just after the first call.
+    _wake(pools)
+
+
+def _used(user: object, pools: Iterable[AsyncPool[AsyncChannel]]) -> list[AsyncChannel]:
+    return [channel for pool in pools for channel in list(pool.all) if channel.user is user]
+
+
+def _wake(pools: Iterable[AsyncPool[AsyncChannel]]) -> None:
+    for pool in pools:
+        pool.fail(NoLinkYet("a sender was closed"))

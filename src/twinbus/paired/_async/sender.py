@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerBusyError
 
 from twinbus.client.envelope import RESERVED
 from twinbus.ledger.words import OK, Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired._async.diverter import AsyncDiverter
-from twinbus.paired._async.links import AsyncLinks
+from twinbus.paired._async.links import AsyncLinks, release
 from twinbus.paired.classify import availability_failure, cause_of
 from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
@@ -110,7 +110,11 @@ class PairedServiceBusSender(ServiceBusSender):
         await self.close()
 
     async def close(self) -> None:
-        """Leave the links to the primary and to the backlog, which are closed when no sender uses them any more."""
+        """Leave the links to the primary and to the backlog, which are closed when no sender uses them any more.
+
+        Sends under way end first: those that wait raise ValueError, and those that may have reached a service get its
+        answer, or the error that there is none.
+        """
         if self._closed:
             return
         self._closed = True
@@ -118,6 +122,9 @@ class PairedServiceBusSender(ServiceBusSender):
         self._free = deque()
         self._on_close(self)
         if not self._pair.forked:
+            # Wakes the sends that are held.
+            self._entity.changed.pulse()
+            await release(self, self._channels)
             await self._pair.leave(self._links)
             await self._diverter.close()
 
@@ -145,8 +152,10 @@ class PairedServiceBusSender(ServiceBusSender):
         except IndexError:
             channel = None
         if channel is not None:
+            # In this order: closing sets the flag, and then looks who sends.
+            channel.user = self
             try:
-                if channel.opened:
+                if channel.opened and not self._closed:
                     attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
                     if single:
                         await async_send_one(channel.sdk, message, attempt_s)  # type: ignore[arg-type]
@@ -163,6 +172,7 @@ class PairedServiceBusSender(ServiceBusSender):
                 await channel.discard()
                 raise
             finally:
+                channel.user = None
                 if channel.opened:
                     free.append(channel)
                     if self._waiting:
@@ -170,6 +180,7 @@ class PairedServiceBusSender(ServiceBusSender):
                 else:
                     self._channels.give(channel, good=False)
         work = Sending(message)
+        work.doubt = _in_doubt(failure)
         started_ms = self._now_ms() - round((self._steady_s() - started_s) * 1000)
         await self._deliver(work, started_ms, timeout, failure)
         if self._journal is not None and work.went_direct:
@@ -222,7 +233,7 @@ class PairedServiceBusSender(ServiceBusSender):
 
     async def _deliver(self, work: Work, started_ms: int, timeout: float | None, failure: Exception | None) -> Any:
         """Get `work` done, one way or the other; `failure` is the error of its first try."""
-        self._check_open()
+        self._check_open(work.doubt)
         self._pair.start()
         entity, retries = self._entity, self._pair.retries
         deadline_ms = started_ms + round(retries.total_s(timeout) * 1000)
@@ -243,7 +254,7 @@ class PairedServiceBusSender(ServiceBusSender):
                     raise failure
             if timeout is not None:
                 deadline_ms = min(deadline_ms, self._now_ms() + round((ends_s - self._steady_s()) * 1000))
-            self._check_open()
+            self._check_open(work.doubt)
             held = await self._held_session(work, deadline_ms) if entity.trail and not entity.failed_over else None
             if entity.failed_over or held is not None:
                 result = await self._divert(work, deadline_ms, held)
@@ -262,7 +273,7 @@ class PairedServiceBusSender(ServiceBusSender):
                 result = await self._try(work, deadline_ms, timeout)
             except Exception as error:
                 # If the sender was closed, report that instead.
-                self._check_open()
+                self._check_open(work.doubt)
                 failure = error
                 continue
             if result is BUSY:
@@ -279,12 +290,13 @@ class PairedServiceBusSender(ServiceBusSender):
         failure: Exception = OperationTimeoutError(message=_NO_TIME)
         tries = 0
         while deadline_ms > self._now_ms():
+            self._check_open(work.doubt)
             try:
                 if await self._try(work, deadline_ms, timeout) is not BUSY:
                     return
             except Exception as error:
                 # If the sender was closed, report that instead.
-                self._check_open()
+                self._check_open(work.doubt)
                 failure = error
                 tries += 1
                 pause_s = retries.pause_s(error, tries)
@@ -329,13 +341,19 @@ class PairedServiceBusSender(ServiceBusSender):
         except Exception as error:
             self._count(kind, None, cause_of(error))
             raise
+        channel.user = self
         try:
+            if self._closed:
+                # Whoever asks looks at that first.
+                return BUSY
             self._entity.limits = link_limits(channel.sdk)
             if work is None:
                 return None
             return await work.direct(channel.sdk, self._step_s(deadline_ms, timeout))
         except Exception as error:
             failure = await self._broke(channel, error, kind)
+            if work is not None:
+                work.doubt = _in_doubt(failure) or work.doubt
             if failure is error:
                 raise
             raise failure from error
@@ -343,6 +361,7 @@ class PairedServiceBusSender(ServiceBusSender):
             await channel.discard()
             raise
         finally:
+            channel.user = None
             self._channels.give(channel, good=channel.opened)
 
     async def _broke(self, channel: AsyncChannel, error: Exception, kind: Kind) -> Exception:
@@ -360,7 +379,7 @@ class PairedServiceBusSender(ServiceBusSender):
         pair, entity = self._pair, self._entity
 
         def needed() -> bool:
-            self._check_open()
+            self._check_open(work.doubt)
             return held is not None or entity.failed_over
 
         if isinstance(work, BatchMaking):
@@ -406,11 +425,12 @@ class PairedServiceBusSender(ServiceBusSender):
         self._check_open()
         self._pair.retries.total_s(timeout)
 
-    def _check_open(self) -> None:
+    def _check_open(self, doubt: Exception | None = None) -> None:
+        """Raise if nothing can be sent; if an earlier try may have succeeded, its error, which says so."""
         if self._entity.fault is not None:
-            raise PairFaultedError(self._entity.fault)
+            raise PairFaultedError(self._entity.fault) from doubt
         if self._closed or self._entity.closed:
-            raise ValueError(_SHUT)
+            raise doubt or ValueError(_SHUT)
 
     def _count(self, kind: Kind, message: Any, outcome: str) -> None:
         if self._journal is not None and kind is not Kind.MANAGE:
@@ -424,3 +444,9 @@ class PairedServiceBusSender(ServiceBusSender):
                 count=count,
                 size_bytes=size_bytes,
             )
+
+
+def _in_doubt(failure: Exception | None) -> Exception | None:
+    """The failure of a try, if the service may have done it nevertheless."""
+    surely_not = failure is None or not availability_failure(failure) or isinstance(failure, ServiceBusServerBusyError)
+    return None if surely_not else failure

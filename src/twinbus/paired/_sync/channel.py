@@ -19,7 +19,7 @@ from twinbus.paired.synchronization import CLOSE_S, Attention, Tasks, attended, 
 class Channel:
     """A sender of the SDK to one entity. Use `sdk` only while `opened` is True."""
 
-    __slots__ = ("_clock", "_connections", "_gate", "_make", "_tasks", "opened", "sdk", "used")
+    __slots__ = ("_clock", "_connections", "_gate", "_make", "_tasks", "opened", "sdk", "used", "user")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Channel:
         self._connections = Connections(self.sdk)
         self.opened = False
         self.used = False
+        self.user: object = None
 
     def open(self, silent_s: float) -> None:
         """Open the link in its turn, or raise: also if the peer is silent for so long."""

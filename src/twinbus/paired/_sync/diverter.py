@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusServerBusyError
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
-from twinbus.paired._sync.links import Links
+from twinbus.paired._sync.links import Links, release
 from twinbus.paired._sync.pairing import BacklogSearch
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
@@ -65,8 +65,9 @@ class Diverter:
         fresh_ends_ms: int | None = None
         pause_s = HOLD_PAUSE_S_MIN
         error: Exception | None = None
+        doubt: Exception | None = None
         while True:
-            if not needed():
+            if not _still(needed, doubt):
                 return None
             left_s = self._left_s(deadline_ms)
             if left_s <= 0 and error is not None:
@@ -93,10 +94,14 @@ class Diverter:
                 trouble = failure
             else:
                 was_used = channel.used
+                channel.user = self
                 try:
+                    _still(needed, doubt)
                     self._send(channel, name, payloads, min(self._left_s(deadline_ms), try_s))
                 except Exception as failure:
                     trouble = failure
+                    if not of_the_message(failure) and not isinstance(failure, ServiceBusServerBusyError):
+                        doubt = failure
                 except BaseException:
                     channel.discard()
                     raise
@@ -105,8 +110,9 @@ class Diverter:
                         self._events.emit(Event.QUEUE_IN, entity=self.path, queue=name)
                     return name
                 finally:
+                    channel.user = None
                     links.pool.give(channel, good=channel.opened)
-            needed()
+            _still(needed, doubt)
             if of_the_message(trouble):
                 raise trouble
             if was_used and not was_fresh and self._left_s(try_ends_ms) > HOLD_PAUSE_S_MIN:
@@ -172,8 +178,9 @@ class Diverter:
             _rest(links.pool)
 
     def close(self) -> None:
-        """Leave the links."""
+        """Leave the links, when the sends under way have ended."""
         links, self._links = self._links, {}
+        release(self, *(each.pool for each in links.values()))
         for each in links.values():
             self._leave(each)
 
@@ -229,3 +236,13 @@ def _rest(pool: Pool[Channel]) -> None:
     for channel in idle:
         channel.rest()
         pool.give(channel, good=False)
+
+
+def _still(needed: Callable[[], bool], doubt: Exception | None) -> bool:
+    """Whether it is needed; if the sender was closed after a try that may have succeeded, raises the error of that."""
+    try:
+        return needed()
+    except ValueError:
+        if doubt is None:
+            raise
+        raise doubt from None

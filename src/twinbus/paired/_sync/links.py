@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from twinbus.limits import LINK_LOOK_S, LINK_WAIT_S
+from twinbus.limits import LINK_LOOK_S, LINK_WAIT_S, WIRE_FAREWELL_S
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired.gates import OpeningGate
-from twinbus.paired.synchronization import Pool, Signal, Tasks
+from twinbus.paired.synchronization import NoLinkYet, Pool, Signal, Tasks
 
 
 class Links:
@@ -107,3 +107,28 @@ class Links:
         finally:
             with self._lock:
                 self._openings -= 1
+
+
+def release(user: object, *pools: Pool[Channel]) -> None:
+    """Wait until a user that has been closed no longer uses a link; cut those that get no answer.
+
+    Who waits for a link looks again whether it is still wanted; others keep their order.
+    """
+    _wake(pools)
+    tick = Signal()
+    for _ in range(round(WIRE_FAREWELL_S / LINK_LOOK_S)):
+        if not _used(user, pools):
+            break
+        tick.wait(LINK_LOOK_S)
+    for channel in _used(user, pools):
+        channel.discard()
+    _wake(pools)
+
+
+def _used(user: object, pools: Iterable[Pool[Channel]]) -> list[Channel]:
+    return [channel for pool in pools for channel in list(pool.all) if channel.user is user]
+
+
+def _wake(pools: Iterable[Pool[Channel]]) -> None:
+    for pool in pools:
+        pool.fail(NoLinkYet("a sender was closed"))

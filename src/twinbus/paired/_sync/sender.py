@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerBusyError
 
 from twinbus.client.envelope import RESERVED
 from twinbus.ledger.words import OK, Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired._sync.diverter import Diverter
-from twinbus.paired._sync.links import Links
+from twinbus.paired._sync.links import Links, release
 from twinbus.paired.classify import availability_failure, cause_of
 from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
@@ -92,13 +92,19 @@ class PairedServiceBusSender(ServiceBusSender):
         self.close()
 
     def close(self) -> None:
-        """Leave the links to the primary and to the backlog, which are closed when no sender uses them any more."""
+        """Leave the links to the primary and to the backlog, which are closed when no sender uses them any more.
+
+        Sends under way end first: those that wait raise ValueError, and those that may have reached a service get its
+        answer, or the error that there is none.
+        """
         if self._closed:
             return
         self._closed = True
         self._free = deque()
         self._on_close(self)
         if not self._pair.forked:
+            self._entity.changed.pulse()
+            release(self, self._channels)
             self._pair.leave(self._links)
             self._diverter.close()
 
@@ -125,8 +131,9 @@ class PairedServiceBusSender(ServiceBusSender):
         except IndexError:
             channel = None
         if channel is not None:
+            channel.user = self
             try:
-                if channel.opened:
+                if channel.opened and not self._closed:
                     attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
                     if single:
                         send_one(channel.sdk, message, attempt_s)  # type: ignore[arg-type]
@@ -143,6 +150,7 @@ class PairedServiceBusSender(ServiceBusSender):
                 channel.discard()
                 raise
             finally:
+                channel.user = None
                 if channel.opened:
                     free.append(channel)
                     if self._waiting:
@@ -150,6 +158,7 @@ class PairedServiceBusSender(ServiceBusSender):
                 else:
                     self._channels.give(channel, good=False)
         work = Sending(message)
+        work.doubt = _in_doubt(failure)
         started_ms = self._now_ms() - round((self._steady_s() - started_s) * 1000)
         self._deliver(work, started_ms, timeout, failure)
         if self._journal is not None and work.went_direct:
@@ -199,7 +208,7 @@ class PairedServiceBusSender(ServiceBusSender):
 
     def _deliver(self, work: Work, started_ms: int, timeout: float | None, failure: Exception | None) -> Any:
         """Get `work` done, one way or the other; `failure` is the error of its first try."""
-        self._check_open()
+        self._check_open(work.doubt)
         self._pair.start()
         entity, retries = self._entity, self._pair.retries
         deadline_ms = started_ms + round(retries.total_s(timeout) * 1000)
@@ -219,7 +228,7 @@ class PairedServiceBusSender(ServiceBusSender):
                     raise failure
             if timeout is not None:
                 deadline_ms = min(deadline_ms, self._now_ms() + round((ends_s - self._steady_s()) * 1000))
-            self._check_open()
+            self._check_open(work.doubt)
             held = self._held_session(work, deadline_ms) if entity.trail and not entity.failed_over else None
             if entity.failed_over or held is not None:
                 result = self._divert(work, deadline_ms, held)
@@ -235,7 +244,7 @@ class PairedServiceBusSender(ServiceBusSender):
             try:
                 result = self._try(work, deadline_ms, timeout)
             except Exception as error:
-                self._check_open()
+                self._check_open(work.doubt)
                 failure = error
                 continue
             if result is BUSY:
@@ -252,11 +261,12 @@ class PairedServiceBusSender(ServiceBusSender):
         failure: Exception = OperationTimeoutError(message=_NO_TIME)
         tries = 0
         while deadline_ms > self._now_ms():
+            self._check_open(work.doubt)
             try:
                 if self._try(work, deadline_ms, timeout) is not BUSY:
                     return
             except Exception as error:
-                self._check_open()
+                self._check_open(work.doubt)
                 failure = error
                 tries += 1
                 pause_s = retries.pause_s(error, tries)
@@ -301,13 +311,18 @@ class PairedServiceBusSender(ServiceBusSender):
         except Exception as error:
             self._count(kind, None, cause_of(error))
             raise
+        channel.user = self
         try:
+            if self._closed:
+                return BUSY
             self._entity.limits = link_limits(channel.sdk)
             if work is None:
                 return None
             return work.direct(channel.sdk, self._step_s(deadline_ms, timeout))
         except Exception as error:
             failure = self._broke(channel, error, kind)
+            if work is not None:
+                work.doubt = _in_doubt(failure) or work.doubt
             if failure is error:
                 raise
             raise failure from error
@@ -315,6 +330,7 @@ class PairedServiceBusSender(ServiceBusSender):
             channel.discard()
             raise
         finally:
+            channel.user = None
             self._channels.give(channel, good=channel.opened)
 
     def _broke(self, channel: Channel, error: Exception, kind: Kind) -> Exception:
@@ -332,7 +348,7 @@ class PairedServiceBusSender(ServiceBusSender):
         pair, entity = self._pair, self._entity
 
         def needed() -> bool:
-            self._check_open()
+            self._check_open(work.doubt)
             return held is not None or entity.failed_over
 
         if isinstance(work, BatchMaking):
@@ -375,11 +391,12 @@ class PairedServiceBusSender(ServiceBusSender):
         self._check_open()
         self._pair.retries.total_s(timeout)
 
-    def _check_open(self) -> None:
+    def _check_open(self, doubt: Exception | None = None) -> None:
+        """Raise if nothing can be sent; if an earlier try may have succeeded, its error, which says so."""
         if self._entity.fault is not None:
-            raise PairFaultedError(self._entity.fault)
+            raise PairFaultedError(self._entity.fault) from doubt
         if self._closed or self._entity.closed:
-            raise ValueError(_SHUT)
+            raise doubt or ValueError(_SHUT)
 
     def _count(self, kind: Kind, message: Any, outcome: str) -> None:
         if self._journal is not None and kind is not Kind.MANAGE:
@@ -393,3 +410,9 @@ class PairedServiceBusSender(ServiceBusSender):
                 count=count,
                 size_bytes=size_bytes,
             )
+
+
+def _in_doubt(failure: Exception | None) -> Exception | None:
+    """The failure of a try, if the service may have done it nevertheless."""
+    surely_not = failure is None or not availability_failure(failure) or isinstance(failure, ServiceBusServerBusyError)
+    return None if surely_not else failure
