@@ -9,6 +9,7 @@ import pytest
 
 from twinbus.amqp import AmqpError, AmqpEvent, Attached, Closed, Connection, Role, SaslInit
 from twinbus.client import BusClient, Message
+from twinbus.client.connection import BusConnection
 from twinbus.client.wire import Wire
 from twinbus.clock import SteppedClock
 from twinbus.errors import (
@@ -169,6 +170,39 @@ async def test_a_restarted_broker_is_found_again() -> None:
             await again.send(Message(b"after"))
             receiver = await client.receiver("q", delete=True)
             assert (await receiver.receive_batch(10, 5))[0].body == b"before"
+
+
+async def test_a_connection_that_fails_its_check_is_closed_and_not_used() -> None:
+    async with Script() as server, server.client() as client:
+        seen: list[BusConnection] = []
+
+        def check(connection: BusConnection) -> None:
+            seen.append(connection)
+            if len(seen) == 1:
+                raise ConnectionForcedError("Somebody else answers.")
+
+        client.check = check
+        with pytest.raises(ConnectionForcedError, match="Somebody else"):
+            await client.sender("q")
+        assert not any(isinstance(event, Attached) for event in server.events)
+        assert any(isinstance(event, Closed) for event in server.events)
+        # The next one is asked again, and kept: a connection is checked once.
+        connection = await client.connection()
+        assert connection is await client.connection()
+        assert seen[1:] == [connection]
+        assert seen[0] is not connection
+
+
+async def test_every_new_connection_is_checked() -> None:
+    async with Script() as server, server.client() as client:
+        seen: list[BusConnection] = []
+        client.check = seen.append
+        sender = await client.sender("q")
+        server.conversations[0].hang_up()
+        with pytest.raises(ConnectionForcedError):
+            await send_until_it_fails(sender)
+        await client.sender("q")
+        assert len(seen) == len(server.conversations) == 2
 
 
 async def test_a_wrong_key_is_refused() -> None:

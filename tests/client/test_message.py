@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from twinbus.amqp import AmqpMessage, Symbol, data_sections, locate
-from twinbus.client import Message, ReceivedMessage, batches, encode_batch
-from twinbus.errors import MessageTooLargeError
+from twinbus.client import Message, ReceivedMessage, batches, delivered_part, encode_batch
+from twinbus.errors import MessageTooLargeError, ProtocolError
 from twinbus.limits import BATCH_MESSAGES_MAX
 
 
@@ -115,3 +115,33 @@ def test_a_stream_is_cut_into_batches_that_fit() -> None:
     assert list(batches([])) == []
     with pytest.raises(MessageTooLargeError):
         list(batches([Message(b"x" * 1_001)], max_bytes=1_000))
+
+
+def test_the_delivered_part_is_what_the_broker_wrote() -> None:
+    needed = {
+        Symbol("x-opt-sequence-number"): 7,
+        Symbol("x-opt-enqueued-time"): 3,
+        Symbol("x-opt-locked-until"): 9,
+    }
+    whole = AmqpMessage.decode(Message("secret", message_id="id", application_properties={"a": 1}).encode())
+    whole.message_annotations = {Symbol("x-opt-partition-key"): "p", **needed, Symbol("own"): "mine"}
+    part = AmqpMessage.decode(delivered_part(whole.encode()))
+    assert part.message_annotations == needed
+    assert (part.data, part.message_id, part.application_properties) == ([b""], None, None)
+
+
+def test_the_delivered_part_of_what_nobody_can_decode_is_decodable() -> None:
+    whole = AmqpMessage()
+    whole.message_annotations = {Symbol("x-opt-sequence-number"): 7, Symbol("x-opt-locked-until"): 9}
+    annotations = locate(whole.encode()).message_annotations
+    assert annotations is not None
+    start, end = annotations
+    # Properties that are a list of one value, and the value has a type that does not exist.
+    wrong = whole.encode()[start:end] + b"\x00\x53\x73\xc0\x02\x01\x3f" + b"\x00\x53\x75\xa0\x01x"
+    with pytest.raises(ProtocolError):
+        AmqpMessage.decode(wrong)
+    assert AmqpMessage.decode(delivered_part(wrong)).message_annotations == whole.message_annotations
+    # Without sections there is nothing to keep, and the library still gets a message.
+    for nonsense in (b"", b"\xff" * 20, b"\x00\x53\x72\xd1\x00\x00\xff\xff\x00\x00\x00\x02"):
+        part = AmqpMessage.decode(delivered_part(nonsense))
+        assert (part.message_annotations or {}, part.data) == ({}, [b""])
