@@ -92,6 +92,8 @@ class Application:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._log.close()
 
 

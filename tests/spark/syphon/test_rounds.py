@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from twinbus.client import Message
-from twinbus.errors import InternalError
+from twinbus.client import BusClient, Message
+from twinbus.errors import ConnectionForcedError, InternalError
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.totals import Totals
+from twinbus.paired.homes import NamespaceAnswer, home_of
+from twinbus.paired.options import NamespaceAddress
 from twinbus.paired.syphon import Pairing
+from twinbus.paired.syphon.roster import BacklogRoster, Roster
 from twinbus.spark.syphon import rounds as rounds_module
 from twinbus.spark.syphon.rounds import Rounds
 from twinbus.spark.syphon.task import answer_schema, task_work
@@ -245,3 +248,59 @@ def test_rounds_are_run_once(spark: SparkSession, house: House) -> None:
         rounds.run()
     with pytest.raises(ValueError, match="at least one"):
         Rounds(spark, house.pairing(), [])
+
+
+def test_a_roster_finds_the_queues_when_the_primary_has_answered(spark: SparkSession, house: House) -> None:
+    path = house.destination()
+    house.divert(path, names(20))
+    pairing = house.pairing()
+    roster = pairing.roster(house.name, len(house.queues))
+    find_now, asked = roster.find_now, []
+
+    def find_later() -> Roster:
+        asked.append(None)
+        if len(asked) < 3:
+            raise ConnectionForcedError("The primary is away.")
+        return find_now()
+
+    roster.find_now = find_later  # type: ignore[method-assign]
+    rounds = Rounds(spark, pairing, roster=roster)
+    report = rounds.run(once=True)
+    assert (len(asked), rounds.rounds) == (3, 1)
+    assert (report.total.syphoned, report.outage, report.complete) == (20, "", True)
+    assert set(report.drained) == set(house.queues)
+    assert sorted(house.taken(path, 20)) == sorted(names(20))
+
+
+def test_a_primary_that_never_answers_is_an_outage(spark: SparkSession, house: House) -> None:
+    nobody = house.pairing().roster(house.name, 3)
+
+    def find_nobody() -> Roster:
+        raise ConnectionForcedError("The primary is away.")
+
+    nobody.find_now = find_nobody  # type: ignore[method-assign]
+    house.divert(house.destination(), names(3))
+    rounds = Rounds(spark, house.pairing(), roster=nobody)
+    report = rounds.run(once=True, patience_s=0)
+    assert (rounds.rounds, report.total.syphoned) == (0, 0)
+    assert report.outage
+    assert not report.complete
+
+
+def test_a_primary_without_any_backlog_queue_needs_no_round(spark: SparkSession, house: House) -> None:
+    # It answers, but says neither its name nor its identity, and no queue is surely its own.
+    address = NamespaceAddress.parse("sb://127.0.0.1:1")
+    home = home_of(address, told=NamespaceAnswer())
+    secondary = house.pairing().secondary
+    roster = BacklogRoster(lambda: home, None, lambda: BusClient.from_connection_string(secondary), count=2)
+    rounds = Rounds(spark, house.pairing(), roster=roster)
+    report = rounds.run(once=True)
+    assert (rounds.rounds, report.outage, report.found_queues) == (0, "", False)
+    # One that goes on waits for queues, and can be stopped.
+    waiting = Rounds(spark, house.pairing(), roster=roster)
+    worker = threading.Thread(target=waiting.run)
+    worker.start()
+    until(lambda: waiting.state == "waiting")
+    waiting.stop()
+    worker.join(60)
+    assert not worker.is_alive()

@@ -266,6 +266,9 @@ class Rounds:
         from py4j.protocol import Py4JError, Py4JJavaError
         from pyspark.errors import PySparkException
 
+        if not queues:
+            # None is surely the primary's yet.
+            return 0
         tasks = max(self._spark.sparkContext.defaultParallelism, 1)
         shares = shares_of(queues, tasks, slots=self._slots, messages_max=self._messages_max, seconds_max=self._round_s)
         work = task_work(
