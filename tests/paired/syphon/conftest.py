@@ -12,7 +12,7 @@ import pytest
 
 from twinbus.client import BusClient, Message, ReceivedMessage
 from twinbus.client.envelope import wrap
-from twinbus.clock import MonotonicClock
+from twinbus.clock import MonotonicClock, SteppedClock
 from twinbus.paired.events import PairedEvent
 from twinbus.paired.options import backlog_names
 from twinbus.paired.syphon import Syphon
@@ -59,10 +59,13 @@ class Pair:
     async def divert(self, path: str, messages: Sequence[Message], queue: int = 0) -> None:
         await self.put([wrap(message.encode(), path) for message in messages], queue)
 
-    def syphon(self, *, longest_ms: int = 200, **options: Any) -> Syphon:
-        clock = MonotonicClock()
+    def syphon(self, *, longest_ms: int = 200, clock: SteppedClock | None = None, **options: Any) -> Syphon:
+        """With a clock, that is also the time of day."""
+        steps = clock or MonotonicClock()
         ports = [
-            BusPort(BusClient.from_connection_string(broker.connection_string(), timeout_ms=3_000))
+            BusPort(
+                BusClient.from_connection_string(broker.connection_string(), timeout_ms=3_000), clock=steps, wall=clock
+            )
             for broker in (self.primary, self.secondary)
         ]
         return Syphon(
@@ -71,8 +74,8 @@ class Pair:
             events=syphon_events(
                 self.name, "second", listeners=[self.events.append], ledger=options.pop("ledger", None)
             ),
-            pauses=Pauses(clock, first_ms=20, longest_ms=longest_ms),
-            clock=clock,
+            pauses=Pauses(steps, first_ms=20, longest_ms=longest_ms),
+            clock=steps,
             **options,
         )
 

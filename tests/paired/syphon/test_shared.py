@@ -58,7 +58,7 @@ async def test_the_gate_closes_once_and_opens_when_the_primary_answers() -> None
         waits.append(pause_ms)
 
     shared.pause = pause  # type: ignore[method-assign]
-    stage.primary.errors["connect"] = [ServerBusyError(), UnauthorizedError()]
+    stage.primary.errors["connect"] = [ServerBusyError(), UnauthorizedError("no right")]
     shared.close_gate("first")
     shared.close_gate("second")
     assert (shared.gate.is_set(), shared.outage) == (False, "first")
