@@ -28,6 +28,7 @@ LANGUAGES = {
     "sql",
     "xml",
     "javascript",
+    "csharp",
     "make",
     "mermaid",
 }
