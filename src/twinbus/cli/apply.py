@@ -23,6 +23,7 @@ from twinbus.cli.settings import Json, Yes, rows
 from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, plain, show_json
 from twinbus.clock import SystemClock
+from twinbus.entities.filters.stored import bare
 from twinbus.entities.settings import SETTINGS
 from twinbus.errors import ConfigError, ServiceError
 
@@ -173,7 +174,11 @@ def difference(present: dict[Key, dict[str, Any]], wanted: dict[Key, dict[str, A
             continue
         before = present[key]
         compared = ("filter", "action") if kind == "rule" else fields
-        changes = {each: (before.get(each), fields[each]) for each in compared if before.get(each) != fields[each]}
+        changes = {
+            each: (before.get(each), fields[each])
+            for each in compared
+            if _comparable(before.get(each)) != _comparable(fields[each])
+        }
         changes = {each: change for each, change in changes.items() if each not in ("path", "topic", "name")}
         if changes:
             update.append(Step("update", kind, name, _rule_fields(fields) if kind == "rule" else fields, changes))
@@ -182,6 +187,13 @@ def difference(present: dict[Key, dict[str, Any]], wanted: dict[Key, dict[str, A
         if key not in wanted and not parent_goes:
             delete.append(Step("delete", key[0], _name(key[0], fields), _named(key[0], fields)))
     return [*create, *update, *delete]
+
+
+def _comparable(value: Any) -> Any:
+    """A setting without the types of numbers in a filter: a file has none, and they select the same messages."""
+    if not isinstance(value, dict) or "properties" not in value:
+        return value
+    return {**value, "properties": {name: bare(each) for name, each in value["properties"].items()}}
 
 
 def _created(kind: str, name: str, fields: dict[str, Any]) -> list[Step]:
