@@ -3,8 +3,8 @@
 Errors of a single package are defined there:
 - `AdminError` in `broker/http/admin/errors.py` and `Refused` in `broker/http/console/answers.py` carry an HTTP status.
 - `PairingError`, `PairFaultedError` and `MessageInBacklogError` in `paired/errors.py` extend the SDK's own.
-- `PatternError` in `entities/filters/patterns.py`, `UnmaskedFrameError` in `broker/connections/frame_scan.py` and
-  `MadeAnew` in `spark/source/settling.py` stay internal.
+- `PatternError` in `entities/filters/patterns.py`, `UnmaskedFrameError` in `broker/connections/frame_scan.py`,
+  `NoLinkYet` in `paired/synchronization.py` and `MadeAnew` in `spark/source/settling.py` stay internal.
 
     TwinbusError
     ├── ServiceError                 the service refuses; carries an AMQP condition and a status code
