@@ -100,8 +100,10 @@ def test_the_report_of_a_real_outage(tmp_path: Path, browser: Browser) -> None:
     assert stages["to-backlog"] == stages["to-primary"] == DURING
     # Messages that the syphon received while the primary was down were released, and received again.
     assert DURING <= stages["from-backlog"] <= 4 * DURING
-    # Direct sends, and the receives of all messages.
-    assert stages["direct"] == BEFORE + AFTER + BEFORE + DURING + AFTER
+    # Direct sends, and the receives of all messages; those that came too late for a call of the SDK's receiver are
+    # released and received again.
+    received = BEFORE + DURING + AFTER
+    assert received <= stages["direct"] - BEFORE - AFTER <= 4 * received
     (episode,) = found["episodes"]
     assert (episode["entity"], episode["diverted"], episode["syphoned"]) == ("orders", DURING, DURING)
     (outage,) = found["outages"]
