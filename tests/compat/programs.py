@@ -48,6 +48,8 @@ CASES = (
 )
 
 
+# What builds make, in a program's own folder.
+_PRODUCTS = frozenset({"target", "node_modules", "app"})
 # Programs being built, by name.
 _BUILDS: dict[str, Future[Path]] = {}
 
@@ -100,7 +102,7 @@ class Program:
         built = cache_folder() / f"{self.name}-{_digest(HERE / self.name)}"
         if not (built / ".built").exists():
             shutil.rmtree(built, ignore_errors=True)
-            shutil.copytree(HERE / self.name, built, ignore=shutil.ignore_patterns("target", "node_modules", "app"))
+            shutil.copytree(HERE / self.name, built, ignore=_products)
             for command in self.build:
                 done = subprocess.run(
                     command, cwd=built, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
@@ -122,6 +124,11 @@ class Program:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+def _products(folder: str, names: list[str]) -> frozenset[str]:
+    """What a build by hand has left in a program's own folder; a folder of its sources may have such a name."""
+    return _PRODUCTS & set(names) if Path(folder).parent == HERE else frozenset()
 
 
 def build_ahead(programs: Iterable[Program]) -> None:
@@ -146,7 +153,7 @@ def cache_folder() -> Path:
 def _digest(folder: Path) -> str:
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not {"target", "node_modules", "app"} & set(path.relative_to(folder).parts):
+        if path.is_file() and path.relative_to(folder).parts[0] not in _PRODUCTS:
             found.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:16]
 
